@@ -1,0 +1,81 @@
+"""The stacks of a graph expanded to layers, and each cache reader paired with the layer that owns what it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from rulespack.graph.model import Attention, Cache, LayerKind, ModelGraph, Stack
+from rulespack.graph.vocabulary import DTYPE_BITS, LATENT_KINDS
+
+#: The name of the one cache an attention node owns when it lists none.
+IMPLIED_CACHE = "kv"
+
+
+class Use(msgspec.Struct, frozen=True):
+    """One cache as one layer uses it.
+
+    ``layer`` is the position in its stack, counted from 0; ``owner`` the position of the layer that allocates the
+    cache (``layer`` itself where the cache is owned, None where no earlier layer owns one of that name).
+    """
+
+    layer: int
+    kind: str
+    node: Attention
+    cache: Cache
+    owner: int | None
+
+
+def expand(stack: Stack) -> tuple[str, ...]:
+    """The layer-kind ids of a stack, in the order the layers run."""
+    return stack.prologue + stack.pattern * stack.repeat + stack.epilogue
+
+
+def layers(graph: ModelGraph, stack: Stack | None = None) -> tuple[LayerKind, ...]:
+    """The layers of ``stack`` (the target's by default), in the order they run.
+
+    Raises KeyError where the stack names a layer kind that is not declared; a checked graph has none.
+    """
+    kinds = {kind.id: kind for kind in graph.layer_kinds}
+    return tuple(kinds[name] for name in expand(graph.stack if stack is None else stack))
+
+
+def implied_cache(graph: ModelGraph, node: Attention) -> Cache:
+    """The cache of an attention node that lists none: every KV head, or one latent, at the model's own dtype."""
+    element = DTYPE_BITS[graph.globals_.dtype or "bf16"] // 8
+    if node.kind in LATENT_KINDS:
+        entry = node.d_h * element
+    else:
+        entry = node.n_kv * (node.d_h + (node.d_v or node.d_h)) * element
+    if node.kind == "swa":
+        return Cache(name=IMPLIED_CACHE, kind="window", owned=True, bytes_per_entry=entry, window=node.window)
+    return Cache(
+        name=IMPLIED_CACHE, kind="kv", owned=True, bytes_per_entry=entry, tokens_per_entry=node.compress_ratio or 1
+    )
+
+
+def node_caches(graph: ModelGraph, node: Attention) -> tuple[Cache, ...]:
+    """The caches a node reads, the implied one included."""
+    return (implied_cache(graph, node),) if node.caches is None else node.caches
+
+
+def uses(graph: ModelGraph, sequence: Sequence[LayerKind]) -> Iterator[Use]:
+    """Every cache of every layer in order, each reader paired with the nearest earlier owner of the same name."""
+    owners: dict[str, int] = {}
+    for position, layer in enumerate(sequence):
+        owned: dict[str, int] = {}
+        for node in layer.nodes:
+            if not isinstance(node, Attention):
+                continue
+            for cache in node_caches(graph, node):
+                if cache.owned:
+                    owned[cache.name] = position
+                owner = position if cache.owned else owners.get(cache.name)
+                yield Use(position, layer.id, node, cache, owner)
+        owners.update(owned)
+
+
+def owned_caches(graph: ModelGraph) -> tuple[Use, ...]:
+    """The caches the target's layers allocate, in layer order."""
+    return tuple(use for use in uses(graph, layers(graph)) if use.cache.owned)
