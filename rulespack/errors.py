@@ -1,0 +1,65 @@
+"""What a question can end in besides a plan: a refusal, or an error of the question itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from rulespack.kv.plan import Plan
+
+By = Literal["engine", "pack"]
+
+
+class RulespackError(Exception):
+    """The question cannot be used. The class name is the ``type`` a JSON answer carries."""
+
+
+class BadDeployment(RulespackError):
+    """An engine argument that is unknown, or a value that is not of the argument's kind."""
+
+
+class UnknownRelease(RulespackError):
+    """No installed pack answers for the release that was asked for."""
+
+
+class BadPack(RulespackError):
+    """An installed plugin does not do what a pack must."""
+
+
+class Refused(Exception):
+    """No answer, with the reason.
+
+    ``by`` says who refuses: ``engine`` (the release itself would not start; ``type`` is the class of its error and
+    ``stage`` where it stops) or ``pack`` (not modelled here). ``rule`` is the stable name of the rule that refused.
+    ``plan`` is what had been decided before, where the engine stops only after its groups are made.
+    """
+
+    def __init__(
+        self,
+        by: By,
+        rule: str,
+        reason: str,
+        *,
+        type: str | None = None,  # noqa: A002 - the contract's key
+        stage: str | None = None,
+        source: str | None = None,
+        plan: Plan | None = None,
+    ) -> None:
+        super().__init__(reason)
+        self.by = by
+        self.rule = rule
+        self.reason = reason
+        self.type = type
+        self.stage = stage
+        self.source = source
+        self.plan = plan
+
+
+def engine_refuses(rule: str, type: str, stage: str, reason: str, source: str) -> Refused:  # noqa: A002
+    """A refusal of the release itself: ``type`` its error class, ``stage`` where it stops, ``source`` file and function."""
+    return Refused("engine", rule, reason, type=type, stage=stage, source=source)
+
+
+def not_modelled(rule: str, reason: str) -> Refused:
+    """A refusal of the pack: the combination is not modelled, so no answer is given."""
+    return Refused("pack", rule, reason)

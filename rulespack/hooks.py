@@ -1,0 +1,174 @@
+"""The questions a pack answers, as pluggy hook specifications.
+
+A pack implements all of them; an override implements the one it changes. The first plugin that answers wins, overrides
+before the pack, and what it answers feeds every later step. An implementation may name only the arguments it needs, and
+returns None to leave a question to the next plugin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+import pluggy
+
+from rulespack.kv.pages import PageCount
+from rulespack.kv.plan import Capacity, Reason, Resolved, Stage
+from rulespack.kv.specs import Spec
+
+if TYPE_CHECKING:
+    from rulespack.deployment import Deployment
+    from rulespack.graph.model import ModelGraph
+    from rulespack.graph.problems import Problem
+
+PROJECT = "rulespack"
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
+
+
+class CacheDtype(msgspec.Struct, frozen=True):
+    """The cache dtype that runs: ``value`` as the engine's configuration reads in the end (``auto`` where it is left
+    so), ``layers`` the string the attention layers are built with, which workers may rewrite in their own copy."""
+
+    value: str
+    layers: str
+    reasons: tuple[Reason, ...] = ()
+
+
+class LayerBackend(msgspec.Struct, frozen=True):
+    """What serves one class of cache: the attention backend's name, and the cache-dtype string its layers carry."""
+
+    backend: str
+    cache_dtype: str
+
+
+class Resolution(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything decided before a cache exists.
+
+    ``backends`` has one entry for each distinct class of cache in the order the classes first appear in the graph.
+    """
+
+    resolved: Resolved
+    backends: tuple[LayerBackend, ...]
+    reasons: tuple[Reason, ...] = ()
+
+
+class OwnedCaches(msgspec.Struct, frozen=True, kw_only=True):
+    """The owned caches in the engine's order: ``names[i]`` has spec ``specs[spec_of[i]]``.
+
+    ``stage_of[i]`` is the pipeline stage that holds cache ``i``; empty where there is one stage. ``backends`` counts
+    layers by attention backend.
+    """
+
+    names: tuple[str, ...]
+    specs: tuple[Spec, ...]
+    spec_of: tuple[int, ...]
+    backends: Mapping[str, int]
+    stage_of: tuple[int, ...] = ()
+    draft: tuple[int, ...] = ()
+    reasons: tuple[Reason, ...] = ()
+
+
+class CacheGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """One group: its caches as indices, the spec the engine gives the group, and the engine's draft flag.
+
+    ``bytes_used`` is what the group's caches use of a block, on the first stage that has any of them.
+    """
+
+    caches: tuple[int, ...]
+    spec: Spec
+    bytes_used: int
+    draft: bool = False
+
+
+class Grouping(msgspec.Struct, frozen=True, kw_only=True):
+    """The groups in the engine's order and what one block of the shared pool costs."""
+
+    groups: tuple[CacheGroup, ...]
+    bytes_per_block: int
+    stages: tuple[Stage, ...] | None = None
+    reasons: tuple[Reason, ...] = ()
+
+
+class Pool(msgspec.Struct, frozen=True, kw_only=True):
+    """What the scheduler runs on: its block sizes, and the capacity where a memory was stated."""
+
+    scheduler_block_size: int
+    hash_block_size: int
+    capacity: Capacity | None = None
+    reasons: tuple[Reason, ...] = ()
+
+
+class PackSpec:
+    """The hook specifications. Every one is asked through the plugin manager of one release."""
+
+    @hookspec(firstresult=True)
+    def pack_release(self) -> str:
+        """The release the pack describes, such as ``0.31.0``."""
+        raise NotImplementedError
+
+    @hookspec(firstresult=True)
+    def known_arguments(self) -> Mapping[str, str]:
+        """Engine arguments of the release beyond the modelled ones: name -> ``inert`` (cannot change the plan) or
+        ``unmodelled`` (could; a deployment that states one is refused)."""
+        raise NotImplementedError
+
+    @hookspec
+    def check_graph(self, graph: ModelGraph) -> Sequence[Problem]:
+        """What the graph says that the release does not know: named problems. All plugins' answers are joined."""
+        raise NotImplementedError
+
+    @hookspec(firstresult=True)
+    def check_deployment(self, graph: ModelGraph, deployment: Deployment) -> bool:
+        """True when the release accepts these arguments for this model; raises :class:`~rulespack.errors.Refused`."""
+        raise NotImplementedError
+
+    @hookspec(firstresult=True)
+    def resolve_cache_dtype(self, graph: ModelGraph, deployment: Deployment) -> CacheDtype | str:
+        """Which cache dtype really runs. A plain string stands for a CacheDtype with both fields equal to it."""
+        raise NotImplementedError
+
+    @hookspec(firstresult=True)
+    def resolve_engine(self, graph: ModelGraph, deployment: Deployment, cache_dtype: CacheDtype) -> Resolution:
+        """Backends, block sizes, layout, hybrid manager and lengths."""
+        raise NotImplementedError
+
+    @hookspec(firstresult=True)
+    def owned_kv_cache_layers(
+        self, graph: ModelGraph, deployment: Deployment, resolution: Resolution
+    ) -> OwnedCaches:
+        """Which layers own a cache, and each cache as a spec, in the engine's order."""
+        raise NotImplementedError
+
+    @hookspec(firstresult=True)
+    def kv_cache_groups(
+        self, graph: ModelGraph, deployment: Deployment, resolution: Resolution, owned: OwnedCaches
+    ) -> Grouping:
+        """How the caches form groups, and what a block costs."""
+        raise NotImplementedError
+
+    @hookspec(firstresult=True)
+    def window_pages_per_request(
+        self, deployment: Deployment, resolution: Resolution, spec: Spec
+    ) -> PageCount:
+        """Blocks a request pins in a sliding-window group."""
+        raise NotImplementedError
+
+    @hookspec(firstresult=True)
+    def pages_per_request(self, deployment: Deployment, resolution: Resolution, spec: Spec) -> PageCount:
+        """Blocks a request pins in any other group."""
+        raise NotImplementedError
+
+    @hookspec(firstresult=True)
+    def size_pool(
+        self,
+        graph: ModelGraph,
+        deployment: Deployment,
+        resolution: Resolution,
+        owned: OwnedCaches,
+        grouping: Grouping,
+        pages: Sequence[PageCount],
+    ) -> Pool:
+        """The memory check, the scheduler's block sizes and the capacity; raises Refused where the engine stops."""
+        raise NotImplementedError

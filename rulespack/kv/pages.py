@@ -1,0 +1,31 @@
+"""How many blocks of one group a request of a given length pins."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class PageCount(msgspec.Struct, frozen=True):
+    """Blocks a request pins, as a function of its length.
+
+    ``at(tokens) = ceil(min(ceil(tokens / shards), bound) / block_size) + extra``. ``shards`` ranks hold the context
+    between them (decode context parallelism). ``bound`` is the most tokens ever kept, None where the count grows with
+    the request; 0 leaves ``extra`` alone, the count of a fixed-size state.
+    """
+
+    block_size: int
+    bound: int | None = None
+    extra: int = 0
+    shards: int = 1
+
+    @property
+    def grows(self) -> bool:
+        """Whether the count grows with every further block of tokens, without end."""
+        return self.bound is None
+
+    def at(self, tokens: int) -> int:
+        """Blocks a request of ``tokens`` tokens pins."""
+        held = -(-tokens // self.shards)
+        if self.bound is not None and self.bound < held:
+            held = self.bound
+        return -(-held // self.block_size) + self.extra

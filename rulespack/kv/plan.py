@@ -1,0 +1,152 @@
+"""The answer: what a release decides for one graph and one deployment, frozen.
+
+Keys and meanings are the public contract's (``docs/plan.md``). Sizes are bytes and say so; block sizes and lengths are
+tokens; everything is per rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from rulespack.kv.pages import PageCount
+from rulespack.kv.specs import Spec
+
+SCHEMA_VERSION = 1
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """Why one decision fell: the rule's stable name, what it decided, what it saw, and where the release does it."""
+
+    rule: str
+    value: Any
+    inputs: Mapping[str, Any]
+    because: str
+    source: str
+
+
+class Resolved(msgspec.Struct, frozen=True, kw_only=True):
+    """What the engine arguments came to. ``None`` where the engine stopped before it set a value."""
+
+    cache_dtype: str
+    block_size: int
+    kv_cache_layout: str | None
+    hybrid_kv_cache_manager: bool
+    max_model_len: int
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    max_in_flight_tokens: int
+    num_speculative_tokens: int
+    enable_prefix_caching: bool
+    async_scheduling: bool
+    mamba_block_size: int | None
+    mamba_cache_mode: str
+    scheduler_block_size: int | None = None
+    hash_block_size: int | None = None
+
+    def with_scheduler(self, scheduler_block_size: int, hash_block_size: int) -> Resolved:
+        """The same with the scheduler's sizes, which are known only when the groups are."""
+        return msgspec.structs.replace(
+            self, scheduler_block_size=scheduler_block_size, hash_block_size=hash_block_size
+        )
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """Caches that share one block table. ``caches`` are indices into the plan's caches."""
+
+    caches: tuple[int, ...]
+    type: str
+    block_size: int
+    page_size_bytes: int
+    blocks_per_request: int
+    draft: bool
+    padding_bytes: int
+    pages: PageCount
+
+
+class Stage(msgspec.Struct, frozen=True):
+    """One pipeline stage: its part of every group, and what a block costs there."""
+
+    groups: tuple[tuple[int, ...], ...]
+    bytes_per_block: int
+
+
+class Capacity(msgspec.Struct, frozen=True):
+    """The pool for a stated memory, as the engine logs it."""
+
+    num_blocks: int
+    tokens: int
+    max_concurrency: float
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What one request of ``tokens`` tokens pins.
+
+    ``fixed_bytes`` is the part in groups that stop growing (windows, chunks, states) at this length;
+    ``growth_bytes_per_token`` what each further token costs on average in the groups that never stop.
+    """
+
+    tokens: int
+    blocks: int
+    bytes: int
+    growth_bytes_per_token: float
+    fixed_bytes: int
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a pack answers for one graph and one deployment.
+
+    ``caches`` are ``(engine layer name, index into specs)`` in the engine's registration order over all pipeline
+    stages. ``nearest`` names the release that was asked for, where the answer is another's.
+    """
+
+    engine: str
+    release: str
+    model: str
+    deployment: Mapping[str, Any]
+    architecture: str
+    resolved: Resolved
+    specs: tuple[Spec, ...]
+    caches: tuple[tuple[str, int], ...]
+    draft_caches: tuple[int, ...]
+    groups: tuple[Group, ...]
+    bytes_per_block: int
+    blocks_per_request: int
+    backends: Mapping[str, int]
+    stages: tuple[Stage, ...] | None = None
+    capacity: Capacity | None = None
+    reasons: tuple[Reason, ...] = ()
+    nearest: str | None = None
+
+    @property
+    def growth_bytes_per_token(self) -> float:
+        """Bytes each further token costs in the groups that grow without end, averaged over a block."""
+        per_token = sum(1 / (group.pages.block_size * group.pages.shards) for group in self.groups if group.pages.grows)
+        return self.bytes_per_block * per_token
+
+    def request(self, tokens: int) -> Request:
+        """What one request of ``tokens`` tokens pins.
+
+        Raises ValueError where ``tokens`` is below 1 or past ``resolved.max_model_len``: such a request is not served.
+        """
+        if not 1 <= tokens <= self.resolved.max_model_len:
+            raise ValueError(
+                f"a request of {tokens} tokens is not served: the length must be between 1 and max_model_len, "
+                f"{self.resolved.max_model_len}; state a larger max_model_len to ask further"
+            )
+        growing = fixed = 0
+        for group in self.groups:
+            blocks = group.pages.at(tokens)
+            if group.pages.grows:
+                growing += blocks
+            else:
+                fixed += blocks
+        return Request(
+            tokens=tokens,
+            blocks=growing + fixed,
+            bytes=(growing + fixed) * self.bytes_per_block,
+            growth_bytes_per_token=self.growth_bytes_per_token,
+            fixed_bytes=fixed * self.bytes_per_block,
+        )
