@@ -84,8 +84,8 @@ class Global(Record, kw_only=True):
 
     hidden_size: int
     vocab_size: int
-    tie_word_embeddings: bool
     weight_dtype: str
+    tie_word_embeddings: bool = False
     architecture: str | None = None
     weight_scale: WeightScale | None = None
     context_window: int | None = None
