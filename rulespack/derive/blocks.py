@@ -1,0 +1,157 @@
+"""The pieces families share: attention, gated MLP, experts, norms, collectives, embedding and head.
+
+Each follows the engine's own modules (0.31.0, model_executor/models and layers/linear.py): fused where the engine
+fuses, column or row parallel where it splits, all-reduced after a row-parallel layer. Rotary embedding, query and key
+norms and activations run inside or beside the launches stated here and are not nodes of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from rulespack.derive.config import Config
+from rulespack.derive.layers import Layer
+from rulespack.derive.weights import Format
+from rulespack.graph.model import (
+    GEMM,
+    All2All,
+    AllReduce,
+    AnyNode,
+    Attention,
+    Elementwise,
+    Gather,
+    GroupedGEMM,
+    WeightScale,
+)
+from rulespack.graph.vocabulary import DTYPE_BITS
+
+TENSOR_PARALLEL: Final = "tensor_parallel"
+#: The reduction of an MoE that the engine-wide sequence-parallel MoE turns into a gather along tokens.
+UNLESS_SP_MOE: Final = "tensor_parallel_unless_sp_moe"
+#: The engine pads a vocabulary to a multiple of this (layers/vocab_parallel_embedding.py, DEFAULT_VOCAB_PADDING_SIZE).
+VOCAB_PADDING: Final = 64
+
+
+def own_format(config: Config, form: Format) -> tuple[str | None, WeightScale | None]:
+    """A node's weight keys: nothing where the weight is stored as the graph says all are."""
+    return (None, None) if form == config.weights.stored else (form.dtype, form.scale)
+
+
+def gemm(config: Config, role: str, n: int, k: int, tp: str, form: Format) -> GEMM:
+    """A linear layer of the engine with an ``n`` x ``k`` weight stored as ``form``."""
+    dtype, scale = own_format(config, form)
+    return GEMM(role=role, n=n, k=k, tp=tp, weight_dtype=dtype, weight_scale=scale)
+
+
+def norm(role: str) -> Elementwise:
+    """A norm over the residual stream, fused with the addition before it."""
+    return Elementwise(role=role)
+
+
+def norm_of(role: str, width: int, config: Config) -> Elementwise:
+    """A norm over ``width`` values that are not the residual stream: each is read and written once."""
+    return Elementwise(role=role, bytes_per_token=2 * width * DTYPE_BITS[config.dtype] // 8)
+
+
+def all_reduce(role: str, emit: str = TENSOR_PARALLEL) -> AllReduce:
+    """The sum after a row-parallel layer."""
+    return AllReduce(role=role, emit=emit)
+
+
+def projected_attention(layer: Layer, config: Config, module: str, node: Attention) -> None:
+    """Fused query, key and value projection, attention, output projection and its reduction."""
+    width = (node.n_q + 2 * node.n_kv) * node.d_h
+    form = config.weights.of_linear
+    layer.add(gemm(config, "qkv_proj", width, config.hidden_size, "column", form(f"{module}.qkv_proj")))
+    layer.add(node)
+    layer.add(gemm(config, "o_proj", config.hidden_size, node.n_q * node.d_h, "row", form(f"{module}.o_proj")))
+    layer.add(all_reduce("attn_out"))
+
+
+def gated_mlp(layer: Layer, config: Config, module: str, width: int, *, prefix: str = "") -> None:
+    """A gated MLP of inner ``width``: gate and up fused, then down. The reduction after it is the caller's."""
+    form = config.weights.of_linear
+    gate_up, down = f"{prefix}gate_up_proj", f"{prefix}down_proj"
+    layer.add(gemm(config, gate_up, 2 * width, config.hidden_size, "column", form(f"{module}.gate_up_proj")))
+    layer.add(gemm(config, down, config.hidden_size, width, "row", form(f"{module}.down_proj")))
+
+
+def dense_mlp(layer: Layer, config: Config, module: str, width: int) -> None:
+    """A gated MLP and its reduction."""
+    gated_mlp(layer, config, module, width)
+    layer.add(all_reduce("mlp_out"))
+
+
+def experts(
+    layer: Layer,
+    config: Config,
+    module: str,
+    *,
+    count: int,
+    top_k: int,
+    width: int,
+    shared_width: int = 0,
+    shared_module: str = "shared_experts",
+    router: Format | None = None,
+    reduce: str = UNLESS_SP_MOE,
+    reduce_role: str = "mlp_out",
+) -> None:
+    """Router, routed experts of inner ``width`` and their dispatch; shared experts beside them where there are any.
+
+    The experts' two grouped multiplies are two nodes: gate and up fused, then down.
+    """
+    hidden = config.hidden_size
+    entry = layer.last
+    gate = layer.add(gemm(config, "router", count, hidden, "replicated", router or config.weights.plain))
+    dtype, scale = own_format(config, config.weights.of_experts(f"{module}.experts"))
+    for role, n, k in (("experts_gate_up", 2 * width, hidden), ("experts_down", hidden, width)):
+        layer.add(
+            GroupedGEMM(role=role, n=n, k=k, experts=count, top_k=top_k, weight_dtype=dtype, weight_scale=scale),
+            [gate] if role == "experts_gate_up" else None,
+        )
+    routed = layer.add(All2All(role="moe_dispatch_combine", emit="expert_parallel"))
+    ends = [routed]
+    if shared_width:
+        form = config.weights.of_linear
+        name = f"{module}.{shared_module}"
+        gate_up = gemm(config, "shared_gate_up_proj", 2 * shared_width, hidden, "column", form(f"{name}.gate_up_proj"))
+        layer.add(gate_up, [entry])
+        down = gemm(config, "shared_down_proj", hidden, shared_width, "row", form(f"{name}.down_proj"))
+        ends.append(layer.add(down))
+    layer.add(all_reduce(reduce_role, reduce), ends)
+
+
+def padded_vocab(config: Config) -> int:
+    """Rows of the vocabulary table as the engine allocates it."""
+    return -(-config.vocab_size // VOCAB_PADDING) * VOCAB_PADDING
+
+
+def embedding(config: Config) -> tuple[AnyNode, ...]:
+    """The vocabulary lookup: each rank looks up the rows it holds and the results are summed."""
+    row = config.hidden_size * DTYPE_BITS[config.dtype] // 8
+    rows = padded_vocab(config)
+    table = Gather(
+        role="embed_tokens", rows=rows, row_bytes=row, rows_per_token=1, out_bytes_per_token=row, shard="rows"
+    )
+    return (table, all_reduce("embed_out"))
+
+
+def head(config: Config) -> tuple[AnyNode, ...]:
+    """The final norm and the LM head, which reads the vocabulary table where the two are tied."""
+    n, k = padded_vocab(config), config.hidden_size
+    if config.tie_word_embeddings:
+        lm_head = GEMM(role="lm_head", n=n, k=k, tp="column", aliases="embedding.embed_tokens")
+    else:
+        lm_head = gemm(config, "lm_head", n, k, "column", config.weights.plain)
+    return (norm("final_norm"), lm_head)
+
+
+def per_layer(config: Config, key: str, stated: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
+    """One type for each layer, checked: as many as there are layers, and each of the ``known`` ones."""
+    if len(stated) != config.layers:
+        config.text.refuse(key, f"lists {len(stated)} layers and num_hidden_layers is {config.layers}; list each layer")
+    for position, name in enumerate(stated):
+        if name not in known:
+            config.text.refuse(key, f"entry {position} is {name!r}; known are {', '.join(known)}")
+    return tuple(stated)

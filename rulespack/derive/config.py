@@ -1,0 +1,138 @@
+"""One vocabulary over the vendors' dialects: what every family reads, typed and checked once."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from rulespack.derive import mistral
+from rulespack.derive.document import Document
+from rulespack.derive.lengths import read_positions
+from rulespack.derive.section import Origin, Section
+from rulespack.derive.weights import Weights, read_weights
+from rulespack.graph.model import Positions
+
+#: The spelling of dtypes in configurations, and ours. The engine computes a float32 checkpoint in bfloat16
+#: (0.31.0, config/model.py, _resolve_auto_dtype).
+MODEL_DTYPES: Final = {"bfloat16": "bf16", "float16": "fp16", "float32": "bf16", "float": "bf16", "half": "fp16"}
+#: What it computes in where a configuration states no dtype: nothing stated reads as float32.
+UNSTATED_DTYPE: Final = "bf16"
+
+
+class Served(msgspec.Struct, frozen=True):
+    """What the configuration class of an architecture supplies where a file leaves a key out.
+
+    ``kv_heads`` None: as many as query heads. ``head_dim`` None: the width over the query heads. ``multimodal``: the
+    class has encoders before the decoder, which the graph leaves out.
+    """
+
+    kv_heads: int | None = None
+    head_dim: int | None = None
+    tie_word_embeddings: bool = False
+    multimodal: bool = False
+
+
+class Head(msgspec.Struct, frozen=True):
+    """A file opened as far as its architecture: enough to find the family that serves it."""
+
+    document: Document
+    architecture: str
+    root: Section
+    text: Section
+    reads: set[tuple[str, ...]]
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """What the families read. Counts and widths are plain numbers; ``text`` reaches a family's own keys.
+
+    ``dtype`` is what the engine computes in, ``weights`` how the checkpoint stores each weight.
+    """
+
+    file: str
+    architecture: str
+    model_type: str
+    root: Section
+    text: Section
+    served: Served
+    hidden_size: int
+    vocab_size: int
+    layers: int
+    heads: int
+    kv_heads: int
+    tie_word_embeddings: bool
+    dtype: str
+    positions: Positions
+    weights: Weights
+
+    def head_dim(self) -> int:
+        """Width of one head: as stated, else as the class supplies it, else the width over the query heads."""
+        stated = self.text.optional_integer("head_dim") or self.served.head_dim
+        if stated is not None:
+            return stated
+        if self.hidden_size % self.heads:
+            problem = f"is missing, and {self.heads} heads do not divide a width of {self.hidden_size}; state it"
+            self.text.refuse("head_dim", problem)
+        return self.hidden_size // self.heads
+
+
+def open_config(document: Document) -> Head:
+    """Find the model class a file is served with. Raises InvalidConfig where it names none."""
+    file = str(document.path)
+    reads: set[tuple[str, ...]] = set()
+    if document.format == "mistral_params_json":
+        section = Section(document.data, Origin(file, None, reads), names=mistral.NAMES)
+        name = mistral.architecture(section, file)
+        root = Section(document.data, Origin(file, name, reads), names=mistral.NAMES)
+        return Head(document, name, root, root, reads)
+    section = Section(document.data, Origin(file, None, reads))
+    names = section.optional_strings("architectures")
+    if not names:
+        section.refuse("architectures", "names no model class; state the class the checkpoint is served with")
+    root = Section(document.data, Origin(file, names[0], reads))
+    return Head(document, names[0], root, root.optional_section("text_config") or root, reads)
+
+
+def read_config(head: Head, served: Served) -> Config:
+    """Read what every family needs. Raises InvalidConfig, naming the key, for what is missing, mistyped or absurd."""
+    root, text = head.root, head.text
+    native = head.document.format == "mistral_params_json"
+    dtype = _dtype(root, text)
+    heads = text.integer("num_attention_heads")
+    kv_heads = text.optional_integer("num_key_value_heads") or served.kv_heads or heads
+    if heads % kv_heads:
+        text.refuse("num_key_value_heads", f"{kv_heads} key-value heads do not divide {heads} query heads")
+    tied = served.tie_word_embeddings
+    for owner in (text, root):
+        tied = owner.boolean("tie_word_embeddings", default=tied)
+    model_type = mistral.MODEL_TYPES[head.architecture] if native else text.string("model_type")
+    return Config(
+        file=str(head.document.path),
+        architecture=head.architecture,
+        model_type=model_type,
+        root=root,
+        text=text,
+        served=served,
+        hidden_size=text.integer("hidden_size"),
+        vocab_size=text.integer("vocab_size"),
+        layers=text.integer("num_hidden_layers"),
+        heads=heads,
+        kv_heads=kv_heads,
+        tie_word_embeddings=tied,
+        dtype=dtype,
+        positions=mistral.read_positions(text) if native else read_positions(text),
+        weights=mistral.read_weights(text, dtype) if native else read_weights(root, text, dtype),
+    )
+
+
+def _dtype(root: Section, text: Section) -> str:
+    for owner in (root, text):
+        for key in ("dtype", "torch_dtype"):
+            stated = owner.optional_string(key)
+            if stated is None:
+                continue
+            known = MODEL_DTYPES.get(stated.removeprefix("torch."))
+            if known is None:
+                owner.refuse(key, f"{stated!r} is not a dtype the engine computes in; known are {', '.join(MODEL_DTYPES)}")
+            return known
+    return UNSTATED_DTYPE

@@ -1,0 +1,22 @@
+"""What the deriver says when a configuration cannot be translated."""
+
+from __future__ import annotations
+
+from rulespack.errors import RulespackError
+
+
+class InvalidConfig(RulespackError):
+    """A vendor configuration that cannot be read, or that no family translates.
+
+    ``file`` is the file at fault, ``path`` the key inside it (``text_config.num_attention_heads``; empty for the whole
+    file), ``problem`` what is wrong and what to do, ``architecture`` the model class where it is already known.
+    """
+
+    def __init__(self, file: str, path: str, problem: str, architecture: str | None = None) -> None:
+        self.file = file
+        self.path = path
+        self.problem = problem
+        self.architecture = architecture
+        where = f"{file}: {path}" if path else file
+        served = f" [{architecture}]" if architecture else ""
+        super().__init__(f"{where}: {problem}{served}")

@@ -1,0 +1,113 @@
+"""Gemma 4: sliding and full layers of different head shapes, a dense MLP and experts side by side in every layer.
+
+Source: 0.31.0, model_executor/models/gemma4.py, gemma4_mm.py, transformers_utils/configs/gemma4.py; class defaults
+from transformers' Gemma4TextConfig.
+"""
+
+from __future__ import annotations
+
+from rulespack.derive.blocks import (
+    TENSOR_PARALLEL,
+    dense_mlp,
+    embedding,
+    experts,
+    head,
+    norm,
+    per_layer,
+    projected_attention,
+)
+from rulespack.derive.config import Config, Served
+from rulespack.derive.family import Family, Parts
+from rulespack.derive.layers import Layer
+from rulespack.graph.model import Attention
+
+SLIDING, FULL = "sliding_attention", "full_attention"
+PERIOD = 6
+GLOBAL_HEAD_DIM = 512
+
+
+def build(config: Config) -> Parts:
+    """Windows by layer type; a full layer has its own head width and, where keys serve as values, its own KV heads."""
+    text = config.text
+    for key in ("num_kv_shared_layers", "hidden_size_per_layer_input"):
+        if text.integer(key, minimum=0, default=0):
+            text.refuse(key, "is not 0; shared KV layers and per-layer inputs are not translated")
+    if text.boolean("use_double_wide_mlp", default=False):
+        text.refuse("use_double_wide_mlp", "is true; double-wide MLPs are not translated")
+    direction = text.optional_string("use_bidirectional_attention")
+    if direction not in (None, "vision"):
+        text.refuse("use_bidirectional_attention", f"{direction!r} is not translated; known is vision")
+    layers = [_layer(config, index, kind) for index, kind in enumerate(_types(config))]
+    return Parts(
+        layers=layers,
+        embedding=embedding(config),
+        head=head(config),
+        prefix_lm=direction == "vision",
+    )
+
+
+def _types(config: Config) -> tuple[str, ...]:
+    """The class makes the last layer full whatever the file says."""
+    stated = config.text.optional_strings("layer_types")
+    if stated is None:
+        types = [FULL if (index + 1) % PERIOD == 0 else SLIDING for index in range(config.layers)]
+    else:
+        types = list(per_layer(config, "layer_types", stated, (SLIDING, FULL)))
+    types[-1] = FULL
+    return tuple(types)
+
+
+def _attention(config: Config, layer_type: str) -> Attention:
+    text = config.text
+    soft_cap = text.optional_number("attn_logit_softcapping")
+    if layer_type == SLIDING:
+        return Attention(
+            kind="swa",
+            n_q=config.heads,
+            n_kv=config.kv_heads,
+            d_h=config.head_dim(),
+            window=text.integer("sliding_window"),
+            logits_soft_cap=soft_cap,
+        )
+    kv_heads = config.kv_heads
+    if text.boolean("attention_k_eq_v", default=False):
+        kv_heads = text.optional_integer("num_global_key_value_heads") or kv_heads
+    width = text.optional_integer("global_head_dim") or GLOBAL_HEAD_DIM
+    return Attention(kind="gqa", n_q=config.heads, n_kv=kv_heads, d_h=width, logits_soft_cap=soft_cap)
+
+
+def _layer(config: Config, index: int, layer_type: str) -> Layer:
+    text = config.text
+    layer = Layer("sliding" if layer_type == SLIDING else "full")
+    layer.add(norm("input_norm"))
+    projected_attention(layer, config, f"layers.{index}.self_attn", _attention(config, layer_type))
+    entry = layer.add(norm("post_attn_norm"))
+    layer.add(norm("pre_mlp_norm"))
+    dense_mlp(layer, config, f"layers.{index}.mlp", text.integer("intermediate_size"))
+    if text.boolean("enable_moe_block", default=False):
+        dense = layer.add(norm("post_mlp_norm_1"))
+        layer.add(norm("pre_moe_norm"), [entry])
+        experts(
+            layer,
+            config,
+            f"layers.{index}",
+            count=text.integer("num_experts"),
+            top_k=text.integer("top_k_experts"),
+            width=text.integer("moe_intermediate_size"),
+            reduce=TENSOR_PARALLEL,
+            reduce_role="moe_out",
+        )
+        routed = layer.add(norm("post_mlp_norm_2"))
+        layer.add(norm("post_mlp_norm"), [dense, routed])
+    else:
+        layer.add(norm("post_mlp_norm"))
+    return layer
+
+
+FAMILY = Family(
+    serves={
+        "Gemma4ForCausalLM": Served(kv_heads=4, head_dim=256, tie_word_embeddings=True),
+        "Gemma4ForConditionalGeneration": Served(kv_heads=4, head_dim=256, tie_word_embeddings=True, multimodal=True),
+    },
+    build=build,
+)

@@ -1,0 +1,53 @@
+"""From a vendor's file to a graph: open it, find the family that serves it, let it build."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rulespack.derive.assemble import assemble
+from rulespack.derive.config import open_config, read_config
+from rulespack.derive.document import Document, read_document
+from rulespack.derive.errors import InvalidConfig
+from rulespack.derive.families import families
+from rulespack.graph.model import ModelGraph
+
+
+class Translation(msgspec.Struct, frozen=True):
+    """A graph and the record of what it was made from: every key of the file that was read."""
+
+    graph: ModelGraph
+    document: Document
+    reads: frozenset[tuple[str, ...]]
+
+
+def translate(path: Path, name: str | None = None, overrides: Mapping[str, Any] | None = None) -> Translation:
+    """Translate a ``config.json``, a ``params.json``, or the one a folder holds.
+
+    ``overrides`` are laid over the file's own keys first, nested objects key by key (the engine's ``hf_overrides``).
+    The graph is called ``name``, else after the folder. Raises InvalidConfig with the architecture and the key that
+    stopped it.
+    """
+    document = read_document(path)
+    if overrides:
+        document = msgspec.structs.replace(document, data=_overlaid(document.data, overrides))
+    head = open_config(document)
+    family = families().get(head.architecture)
+    if family is None:
+        problem = f"the architecture {head.architecture} is not translated; translated are {', '.join(sorted(families()))}"
+        raise InvalidConfig(str(document.path), "architectures", problem, head.architecture)
+    config = read_config(head, family.serves[head.architecture])
+    parts = family.build(config)
+    graph = assemble(name or document.path.absolute().parent.name, document, config, parts)
+    return Translation(graph, document, frozenset(head.reads))
+
+
+def _overlaid(data: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(data)
+    for key, value in overrides.items():
+        below = result.get(key)
+        result[key] = _overlaid(below, value) if isinstance(below, dict) and isinstance(value, Mapping) else value
+    return result
