@@ -17,7 +17,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     """What every part of a graph is: frozen, keyword-only, strict."""
 
 
-class DerivedFrom(Record, kw_only=True):
+class DerivedFrom(Record, frozen=True, kw_only=True):
     """The vendor file a graph was derived from; ``path`` is relative to the model's folder."""
 
     format: str
@@ -26,14 +26,14 @@ class DerivedFrom(Record, kw_only=True):
     deriver_version: int
 
 
-class WeightScale(Record, kw_only=True):
+class WeightScale(Record, frozen=True, kw_only=True):
     """A resident scale layout: one scale of ``bytes`` for every ``elements`` weight elements."""
 
     elements: int
     bytes: int
 
 
-class Rope(Record, kw_only=True):
+class Rope(Record, frozen=True, kw_only=True):
     """Ours. One rotary-embedding entry as the configuration states it; ``layer_type`` where it is for one kind."""
 
     type: str
@@ -42,7 +42,7 @@ class Rope(Record, kw_only=True):
     layer_type: str | None = None
 
 
-class Positions(Record, kw_only=True):
+class Positions(Record, frozen=True, kw_only=True):
     """Ours. What the configuration says about length; each release derives ``max_model_len`` from it in its own way.
 
     ``max_position_embeddings`` is the smallest of the length keys the configuration states, None where it states
@@ -55,7 +55,7 @@ class Positions(Record, kw_only=True):
     rope: tuple[Rope, ...] = ()
 
 
-class Quantization(Record, kw_only=True):
+class Quantization(Record, frozen=True, kw_only=True):
     """Ours. The checkpoint's quantization as far as the KV cache depends on it.
 
     ``method`` is the engine's ``quant_method``; ``kv_cache_algorithm`` the cache format a ModelOpt checkpoint names
@@ -67,7 +67,7 @@ class Quantization(Record, kw_only=True):
     kv_cache_scheme: bool = False
 
 
-class Multimodal(Record, kw_only=True):
+class Multimodal(Record, frozen=True, kw_only=True):
     """Ours. A decoder with encoders before it.
 
     ``prefix_lm``: image tokens attend to each other in both directions (the engine's ``mm_prefix``).
@@ -79,7 +79,7 @@ class Multimodal(Record, kw_only=True):
     max_item_tokens: int | None = None
 
 
-class Global(Record, kw_only=True):
+class Global(Record, frozen=True, kw_only=True):
     """Whole-model shapes."""
 
     hidden_size: int
@@ -96,7 +96,7 @@ class Global(Record, kw_only=True):
     multimodal: Multimodal | None = None
 
 
-class Cache(Record, kw_only=True):
+class Cache(Record, frozen=True, kw_only=True):
     """One per-request cache an attention node reads; its layer allocates it where ``owned``."""
 
     name: str
@@ -111,7 +111,7 @@ class Cache(Record, kw_only=True):
     page_alignment: int | None = None
 
 
-class Context(Record, kw_only=True):
+class Context(Record, frozen=True, kw_only=True):
     """Traffic that scales with the attended context."""
 
     bytes_per_entry: int
@@ -122,7 +122,7 @@ class Context(Record, kw_only=True):
     decode_extent: str | None = None
 
 
-class Node(Record, kw_only=True, tag_field="op"):
+class Node(Record, frozen=True, kw_only=True, tag_field="op"):
     """What every primitive can state."""
 
     role: str | None = None
@@ -137,7 +137,7 @@ class Node(Record, kw_only=True, tag_field="op"):
         return type(self).__name__
 
 
-class GEMM(Node, kw_only=True, tag="GEMM"):
+class GEMM(Node, frozen=True, kw_only=True, tag="GEMM"):
     """A matrix multiply with an ``n`` x ``k`` weight."""
 
     n: int
@@ -146,10 +146,10 @@ class GEMM(Node, kw_only=True, tag="GEMM"):
     weight_scale: WeightScale | None = None
 
 
-class GroupedGEMM(Node, kw_only=True, tag="GroupedGEMM"):
+class GroupedGEMM(Node, frozen=True, kw_only=True, tag="GroupedGEMM"):
     """One matrix multiply for each expert: ``experts`` weights of ``n`` x ``k`` (or ``n`` x ``latent_size``).
 
-    Shared experts, where stated here, add ``shared_experts`` weights of ``shared_intermediate_size`` (or ``n``) x ``k``.
+    Shared experts, where stated, add ``shared_experts`` weights of ``shared_intermediate_size`` (or ``n``) x ``k``.
     """
 
     n: int
@@ -163,7 +163,7 @@ class GroupedGEMM(Node, kw_only=True, tag="GroupedGEMM"):
     latent_size: int | None = None
 
 
-class Attention(Node, kw_only=True, tag="Attention"):
+class Attention(Node, frozen=True, kw_only=True, tag="Attention"):
     """Attention of ``n_q`` query heads over the caches it lists; none listed means one owned cache named ``kv``.
 
     ``d_h`` is the cached width of a head: for ``mla`` and ``sparse_mla`` the latent and rotary width together.
@@ -188,7 +188,7 @@ class Attention(Node, kw_only=True, tag="Attention"):
     logits_soft_cap: float | None = None
 
 
-class RecurrentUpdate(Node, kw_only=True, tag="RecurrentUpdate"):
+class RecurrentUpdate(Node, frozen=True, kw_only=True, tag="RecurrentUpdate"):
     """A linear-attention or state-space update; it owns one implied state cache."""
 
     recurrent_kind: str
@@ -200,7 +200,7 @@ class RecurrentUpdate(Node, kw_only=True, tag="RecurrentUpdate"):
     state_dtype: str | None = None
 
 
-class Elementwise(Node, kw_only=True, tag="Elementwise"):
+class Elementwise(Node, frozen=True, kw_only=True, tag="Elementwise"):
     """Per-token work without weights."""
 
     bytes_per_token: int | None = None
@@ -209,7 +209,7 @@ class Elementwise(Node, kw_only=True, tag="Elementwise"):
     writes_cache: str | None = None
 
 
-class Gather(Node, kw_only=True, tag="Gather"):
+class Gather(Node, frozen=True, kw_only=True, tag="Gather"):
     """A lookup of ``rows_per_token`` rows for each token in a table of ``rows`` rows of ``row_bytes`` bytes."""
 
     rows: int
@@ -221,25 +221,25 @@ class Gather(Node, kw_only=True, tag="Gather"):
     shard: str | None = None
 
 
-class AllReduce(Node, kw_only=True, tag="AllReduce"):
+class AllReduce(Node, frozen=True, kw_only=True, tag="AllReduce"):
     """A tensor-parallel sum."""
 
     bytes_per_token: int | None = None
 
 
-class AllGather(Node, kw_only=True, tag="AllGather"):
+class AllGather(Node, frozen=True, kw_only=True, tag="AllGather"):
     """A gather over ranks."""
 
     bytes_per_token: int | None = None
 
 
-class ReduceScatter(Node, kw_only=True, tag="ReduceScatter"):
+class ReduceScatter(Node, frozen=True, kw_only=True, tag="ReduceScatter"):
     """A sum whose result stays split over ranks."""
 
     bytes_per_token: int | None = None
 
 
-class All2All(Node, kw_only=True, tag="All2All"):
+class All2All(Node, frozen=True, kw_only=True, tag="All2All"):
     """Expert dispatch and combine; its volume follows from the routing."""
 
 
@@ -257,7 +257,7 @@ AnyNode: TypeAlias = (
 )
 
 
-class LayerKind(Record, kw_only=True):
+class LayerKind(Record, frozen=True, kw_only=True):
     """A distinct layer: its nodes and the edges between them, as ``[from, to]`` indices."""
 
     id: str
@@ -265,7 +265,7 @@ class LayerKind(Record, kw_only=True):
     edges: tuple[tuple[int, int], ...] = ()
 
 
-class Stack(Record, kw_only=True):
+class Stack(Record, frozen=True, kw_only=True):
     """The order layers run in: ``prologue``, then ``pattern`` ``repeat`` times, then ``epilogue``."""
 
     prologue: tuple[str, ...] = ()
@@ -274,7 +274,7 @@ class Stack(Record, kw_only=True):
     epilogue: tuple[str, ...] = ()
 
 
-class Speculator(Record, kw_only=True):
+class Speculator(Record, frozen=True, kw_only=True):
     """A draft module as its own stack over the graph's layer kinds."""
 
     method: str
@@ -287,7 +287,7 @@ class Speculator(Record, kw_only=True):
     sequential_head: tuple[AnyNode, ...] = ()
 
 
-class NodeOverride(Record, kw_only=True):
+class NodeOverride(Record, frozen=True, kw_only=True):
     """The weight format of every GEMM and GroupedGEMM with this role, on one architecture."""
 
     role: str
@@ -295,7 +295,7 @@ class NodeOverride(Record, kw_only=True):
     weight_scale: WeightScale | None = None
 
 
-class CacheOverride(Record, kw_only=True):
+class CacheOverride(Record, frozen=True, kw_only=True):
     """The record of every cache with this name, on one architecture."""
 
     name: str
@@ -304,7 +304,7 @@ class CacheOverride(Record, kw_only=True):
     bytes_by_cache_dtype: dict[str, int] | None = None
 
 
-class ArchOverride(Record, kw_only=True):
+class ArchOverride(Record, frozen=True, kw_only=True):
     """Facts that differ on GPUs of one compute-capability major version."""
 
     capability_family: int
@@ -312,7 +312,7 @@ class ArchOverride(Record, kw_only=True):
     caches: tuple[CacheOverride, ...] = ()
 
 
-class ModelGraph(Record, kw_only=True, weakref=True, rename={"globals_": "global"}):
+class ModelGraph(Record, frozen=True, kw_only=True, weakref=True, rename={"globals_": "global"}):
     """A model, written as the work one forward pass launches."""
 
     kind: str
@@ -329,7 +329,7 @@ class ModelGraph(Record, kw_only=True, weakref=True, rename={"globals_": "global
     modality: str = "text_only"
 
 
-class Source(Record, kw_only=True):
+class Source(Record, frozen=True, kw_only=True):
     """Where a vendor configuration was fetched from."""
 
     provider: str
@@ -338,7 +338,7 @@ class Source(Record, kw_only=True):
     retrieved: str | None = None
 
 
-class ModelIdentity(Record, kw_only=True):
+class ModelIdentity(Record, frozen=True, kw_only=True):
     """``model.yaml``: which model a catalog entry is and where its configuration came from."""
 
     name: str

@@ -7,6 +7,8 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
+from rulespack.errors import RulespackError
+
 Severity: TypeAlias = Literal["error", "warning"]
 
 #: Where something stands in a document: keys and list positions from the root.
@@ -38,7 +40,7 @@ class Problem(msgspec.Struct, frozen=True):
         return f"{text} [{self.rule}]"
 
 
-class InvalidDocument(ValueError):
+class InvalidDocument(RulespackError):
     """A file that cannot be used. ``file`` names it, ``problems`` holds everything that is wrong with it."""
 
     what: str = "document"
