@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from rulespack.derive.config import Config
 from rulespack.derive.layers import Layer
 from rulespack.derive.weights import Format
@@ -38,10 +40,10 @@ def own_format(config: Config, form: Format) -> tuple[str | None, WeightScale | 
     return (None, None) if form == config.weights.stored else (form.dtype, form.scale)
 
 
-def gemm(config: Config, role: str, n: int, k: int, tp: str, form: Format) -> GEMM:
+def gemm(config: Config, role: str, n: int, k: int, tp: str, form: Format, split: str | None = None) -> GEMM:
     """A linear layer of the engine with an ``n`` x ``k`` weight stored as ``form``."""
     dtype, scale = own_format(config, form)
-    return GEMM(role=role, n=n, k=k, tp=tp, weight_dtype=dtype, weight_scale=scale)
+    return GEMM(role=role, n=n, k=k, tp=tp, weight_dtype=dtype, weight_scale=scale, under_sequence_parallel=split)
 
 
 def norm(role: str) -> Elementwise:
@@ -83,43 +85,65 @@ def dense_mlp(layer: Layer, config: Config, module: str, width: int) -> None:
     layer.add(all_reduce("mlp_out"))
 
 
-def experts(
-    layer: Layer,
-    config: Config,
-    module: str,
-    *,
-    count: int,
-    top_k: int,
-    width: int,
-    shared_width: int = 0,
-    shared_module: str = "shared_experts",
-    router: Format | None = None,
-    reduce: str = UNLESS_SP_MOE,
-    reduce_role: str = "mlp_out",
-) -> None:
-    """Router, routed experts of inner ``width`` and their dispatch; shared experts beside them where there are any.
+class MoE(msgspec.Struct, frozen=True, kw_only=True):
+    """A mixture of experts: ``count`` routed experts of inner ``width``, ``top_k`` of them for each token.
+
+    ``module`` is its name in the checkpoint. ``shared_width`` is the inner width of all shared experts together, 0
+    where there are none. ``router`` is the gate's format where it is not the model's own dtype. ``reduce`` is the
+    emit condition of the sum after it, ``split`` how its nodes divide under the model's own sequence parallelism.
+    """
+
+    module: str
+    count: int
+    top_k: int
+    width: int
+    shared_width: int = 0
+    shared_module: str = "shared_experts"
+    router: Format | None = None
+    reduce: str = UNLESS_SP_MOE
+    reduce_role: str = "mlp_out"
+    split: str | None = None
+
+
+def read_top_k(config: Config, key: str, count: int) -> int:
+    """Experts for each token, at most as many as there are."""
+    top_k = config.text.integer(key)
+    if top_k > count:
+        config.text.refuse(key, f"is {top_k} of {count} experts; state at most as many as there are")
+    return top_k
+
+
+def experts(layer: Layer, config: Config, moe: MoE) -> None:
+    """Router, routed experts and their dispatch, shared experts beside them where there are any, and the sum.
 
     The experts' two grouped multiplies are two nodes: gate and up fused, then down.
     """
-    hidden = config.hidden_size
+    hidden, split = config.hidden_size, moe.split
     entry = layer.last
-    gate = layer.add(gemm(config, "router", count, hidden, "replicated", router or config.weights.plain))
-    dtype, scale = own_format(config, config.weights.of_experts(f"{module}.experts"))
-    for role, n, k in (("experts_gate_up", 2 * width, hidden), ("experts_down", hidden, width)):
-        layer.add(
-            GroupedGEMM(role=role, n=n, k=k, experts=count, top_k=top_k, weight_dtype=dtype, weight_scale=scale),
-            [gate] if role == "experts_gate_up" else None,
+    gate = gemm(config, "router", moe.count, hidden, "replicated", moe.router or config.weights.plain, split)
+    layer.add(gate)
+    dtype, scale = own_format(config, config.weights.of_experts(f"{moe.module}.experts"))
+    for role, n, k in (("experts_gate_up", 2 * moe.width, hidden), ("experts_down", hidden, moe.width)):
+        grouped = GroupedGEMM(
+            role=role,
+            n=n,
+            k=k,
+            experts=moe.count,
+            top_k=moe.top_k,
+            weight_dtype=dtype,
+            weight_scale=scale,
+            under_sequence_parallel=split,
         )
-    routed = layer.add(All2All(role="moe_dispatch_combine", emit="expert_parallel"))
-    ends = [routed]
-    if shared_width:
+        layer.add(grouped)
+    ends = [layer.add(All2All(role="moe_dispatch_combine", emit="expert_parallel"))]
+    if moe.shared_width:
         form = config.weights.of_linear
-        name = f"{module}.{shared_module}"
-        gate_up = gemm(config, "shared_gate_up_proj", 2 * shared_width, hidden, "column", form(f"{name}.gate_up_proj"))
-        layer.add(gate_up, [entry])
-        down = gemm(config, "shared_down_proj", hidden, shared_width, "row", form(f"{name}.down_proj"))
-        ends.append(layer.add(down))
-    layer.add(all_reduce(reduce_role, reduce), ends)
+        name, width = f"{moe.module}.{moe.shared_module}", 2 * moe.shared_width
+        gate_up = form(f"{name}.gate_up_proj")
+        layer.add(gemm(config, "shared_gate_up_proj", width, hidden, "column", gate_up, split), [entry])
+        down = form(f"{name}.down_proj")
+        ends.append(layer.add(gemm(config, "shared_down_proj", hidden, moe.shared_width, "row", down, split)))
+    layer.add(all_reduce(moe.reduce_role, moe.reduce), ends)
 
 
 def padded_vocab(config: Config) -> int:

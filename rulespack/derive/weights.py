@@ -26,6 +26,7 @@ PREFIXES: Final = ("model.", "language_model.model.", "model.language_model.")
 
 FP32_SCALE_BYTES: Final = 4
 BF16_SCALE_BYTES: Final = 2
+MXFP8_BLOCK: Final = (32, 32)
 
 
 class Format(msgspec.Struct, frozen=True):
@@ -104,16 +105,29 @@ def _read(section: Section, plain: Format) -> Weights:
 
 
 def _fp8(section: Section, plain: Format) -> Weights:
+    """FP8 with a float32 scale for each block, or one for each tensor where no block is stated.
+
+    ``expert_dtype: fp4`` means MXFP4 experts beside FP8 with one-byte scales, whose 32 x 32 blocks the engine expands
+    to 1 x 32 when it loads them (models/deepseek_v41/quant_config.py).
+    """
     block = section.optional_integers("weight_block_size")
     scale = None
     if block is not None:
         if len(block) != 2 or min(block) < 1:
             section.refuse("weight_block_size", "is not a pair of positive sizes; state [rows, columns] of a block")
         scale = WeightScale(elements=block[0] * block[1], bytes=FP32_SCALE_BYTES)
+    experts_dtype = section.optional_string("expert_dtype")
+    if experts_dtype not in (None, "fp4"):
+        section.refuse("expert_dtype", f"{experts_dtype!r} is not translated; known is fp4")
+    if experts_dtype == "fp4":
+        if block != MXFP8_BLOCK:
+            section.refuse("weight_block_size", f"is not {list(MXFP8_BLOCK)}, the one translated beside fp4 experts")
+        scale = WeightScale(elements=MXFP8_BLOCK[1], bytes=1)
     stored = Format("fp8", scale)
+    experts = Format("mxfp4") if experts_dtype == "fp4" else stored
     ignored = section.optional_strings("ignored_layers") or section.optional_strings("modules_to_not_convert") or ()
     facts = Quantization(method="fp8")
-    return Weights(facts=facts, plain=plain, linear=stored, experts=stored, stored=stored, ignored=ignored)
+    return Weights(facts=facts, plain=plain, linear=stored, experts=experts, stored=stored, ignored=ignored)
 
 
 def _mxfp4(section: Section, plain: Format) -> Weights:

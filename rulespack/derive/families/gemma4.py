@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from rulespack.derive.blocks import (
     TENSOR_PARALLEL,
+    MoE,
     dense_mlp,
     embedding,
     experts,
@@ -15,6 +16,7 @@ from rulespack.derive.blocks import (
     norm,
     per_layer,
     projected_attention,
+    read_top_k,
 )
 from rulespack.derive.config import Config, Served
 from rulespack.derive.family import Family, Parts
@@ -24,6 +26,9 @@ from rulespack.graph.model import Attention
 SLIDING, FULL = "sliding_attention", "full_attention"
 PERIOD = 6
 GLOBAL_HEAD_DIM = 512
+#: The largest video: frames, and tokens of one with its markers and time stamp (gemma4_mm.py).
+VIDEO_FRAMES = 32
+FRAME_TOKENS = 70 + 2 + 6
 
 
 def build(config: Config) -> Parts:
@@ -43,7 +48,16 @@ def build(config: Config) -> Parts:
         embedding=embedding(config),
         head=head(config),
         prefix_lm=direction == "vision",
+        max_item_tokens=_largest_item(config) if config.served.multimodal else None,
     )
+
+
+def _largest_item(config: Config) -> int:
+    """Tokens of the largest image or video. How long a clip of audio may be stands in no model configuration."""
+    if config.root.has("audio_config"):
+        config.root.refuse("audio_config", "is stated; Gemma 4 with an audio encoder is not translated")
+    vision = config.root.section("vision_config")
+    return max(vision.integer("default_output_length"), VIDEO_FRAMES * FRAME_TOKENS)
 
 
 def _types(config: Config) -> tuple[str, ...]:
@@ -87,16 +101,16 @@ def _layer(config: Config, index: int, layer_type: str) -> Layer:
     if text.boolean("enable_moe_block", default=False):
         dense = layer.add(norm("post_mlp_norm_1"))
         layer.add(norm("pre_moe_norm"), [entry])
-        experts(
-            layer,
-            config,
-            f"layers.{index}",
-            count=text.integer("num_experts"),
-            top_k=text.integer("top_k_experts"),
+        count = text.integer("num_experts")
+        moe = MoE(
+            module=f"layers.{index}",
+            count=count,
+            top_k=read_top_k(config, "top_k_experts", count),
             width=text.integer("moe_intermediate_size"),
             reduce=TENSOR_PARALLEL,
             reduce_role="moe_out",
         )
+        experts(layer, config, moe)
         routed = layer.add(norm("post_mlp_norm_2"))
         layer.add(norm("post_mlp_norm"), [dense, routed])
     else:

@@ -5,7 +5,7 @@ Source: 0.31.0, model_executor/models/gpt_oss.py; class defaults from transforme
 
 from __future__ import annotations
 
-from rulespack.derive.blocks import embedding, experts, head, norm, per_layer, projected_attention
+from rulespack.derive.blocks import MoE, embedding, experts, head, norm, per_layer, projected_attention, read_top_k
 from rulespack.derive.config import Config, Served
 from rulespack.derive.family import Family, Parts
 from rulespack.derive.layers import Layer
@@ -25,7 +25,8 @@ def build(config: Config) -> Parts:
     window = text.integer("sliding_window", default=WINDOW)
     width = text.integer("intermediate_size")
     head_dim = config.head_dim()
-    count, top_k = text.integer("num_local_experts"), text.integer("num_experts_per_tok")
+    count = text.integer("num_local_experts")
+    top_k = read_top_k(config, "num_experts_per_tok", count)
     layers = []
     for index, layer_type in enumerate(types):
         sliding = layer_type == SLIDING
@@ -41,7 +42,7 @@ def build(config: Config) -> Parts:
         layer.add(norm("input_norm"))
         projected_attention(layer, config, f"layers.{index}.self_attn", node)
         layer.add(norm("post_attn_norm"))
-        experts(layer, config, f"layers.{index}.mlp", count=count, top_k=top_k, width=width)
+        experts(layer, config, MoE(module=f"layers.{index}.mlp", count=count, top_k=top_k, width=width))
         layers.append(layer)
     return Parts(layers=layers, embedding=embedding(config), head=head(config))
 

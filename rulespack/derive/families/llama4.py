@@ -5,7 +5,7 @@ Source: 0.31.0, model_executor/models/llama4.py, mllama4.py; class defaults from
 
 from __future__ import annotations
 
-from rulespack.derive.blocks import dense_mlp, embedding, experts, head, norm, projected_attention
+from rulespack.derive.blocks import MoE, dense_mlp, embedding, experts, head, norm, projected_attention, read_top_k
 from rulespack.derive.config import Config, Served
 from rulespack.derive.family import Family, Parts
 from rulespack.derive.layers import Layer
@@ -20,7 +20,8 @@ def build(config: Config) -> Parts:
     text = config.text
     chunk = text.integer("attention_chunk_size", default=CHUNK)
     head_dim = config.head_dim()
-    count, top_k = text.integer("num_local_experts"), text.integer("num_experts_per_tok")
+    count = text.integer("num_local_experts")
+    top_k = read_top_k(config, "num_experts_per_tok", count)
     width = text.integer("intermediate_size")
     sparse_layers = _moe_layers(config)
     layers = []
@@ -39,16 +40,15 @@ def build(config: Config) -> Parts:
         layer.add(norm("post_attn_norm"))
         module = f"layers.{index}.feed_forward"
         if sparse:
-            experts(
-                layer,
-                config,
-                module,
+            moe = MoE(
+                module=module,
                 count=count,
                 top_k=top_k,
                 width=width,
                 shared_width=width,
                 shared_module="shared_expert",
             )
+            experts(layer, config, moe)
         else:
             dense_mlp(layer, config, module, text.integer("intermediate_size_mlp"))
         layers.append(layer)

@@ -5,7 +5,7 @@ Source: 0.31.0, model_executor/models/deepseek_v2.py, glm4_moe_lite.py, kimi_k25
 
 from __future__ import annotations
 
-from rulespack.derive.blocks import all_reduce, dense_mlp, embedding, experts, gemm, head, norm, norm_of
+from rulespack.derive.blocks import MoE, all_reduce, dense_mlp, embedding, experts, gemm, head, norm, norm_of, read_top_k
 from rulespack.derive.config import Config, Served
 from rulespack.derive.family import Family, Parts
 from rulespack.derive.layers import Layer
@@ -22,9 +22,7 @@ def build(config: Config) -> Parts:
     if text.has("index_topk"):
         text.refuse("index_topk", "sparse latent attention is not translated for this architecture")
     count = text.integer("n_routed_experts")
-    top_k = text.integer("num_experts_per_tok")
-    if top_k > count:
-        text.refuse("num_experts_per_tok", f"is {top_k} of {count} experts; state at most as many as there are")
+    top_k = read_top_k(config, "num_experts_per_tok", count)
     width = text.integer("moe_intermediate_size")
     shared = text.optional_integer("n_shared_experts", minimum=0) or 0
     first = text.integer("first_k_dense_replace", minimum=0)
@@ -39,16 +37,10 @@ def build(config: Config) -> Parts:
         layer.add(norm("post_attn_norm"))
         module = f"layers.{index}.mlp"
         if sparse:
-            experts(
-                layer,
-                config,
-                module,
-                count=count,
-                top_k=top_k,
-                width=width,
-                shared_width=shared * width,
-                router=router,
+            moe = MoE(
+                module=module, count=count, top_k=top_k, width=width, shared_width=shared * width, router=router
             )
+            experts(layer, config, moe)
         else:
             dense_mlp(layer, config, module, text.integer("intermediate_size"))
         layers.append(layer)

@@ -10,12 +10,14 @@ import msgspec
 from rulespack.derive.blocks import (
     TENSOR_PARALLEL,
     UNLESS_SP_MOE,
+    MoE,
     dense_mlp,
     embedding,
     experts,
     head,
     norm,
     projected_attention,
+    read_top_k,
 )
 from rulespack.derive.config import Config, Served
 from rulespack.derive.family import Family, Parts
@@ -51,9 +53,7 @@ def build(config: Config) -> Parts:
     if text.optional_integer("sliding_window") is not None and _windowed(config):
         text.refuse("sliding_window", "windows are not translated for this family")
     count = text.integer(dialect.count)
-    top_k = text.integer("num_experts_per_tok")
-    if top_k > count:
-        text.refuse("num_experts_per_tok", f"is {top_k} of {count} experts; state at most as many as there are")
+    top_k = read_top_k(config, "num_experts_per_tok", count)
     width = text.integer(dialect.width)
     node = Attention(kind="gqa", n_q=config.heads, n_kv=config.kv_heads, d_h=config.head_dim())
     layers = []
@@ -66,16 +66,15 @@ def build(config: Config) -> Parts:
         if dense:
             dense_mlp(layer, config, f"layers.{index}.mlp", text.integer("intermediate_size"))
         else:
-            experts(
-                layer,
-                config,
-                f"layers.{index}.{dialect.module}",
+            moe = MoE(
+                module=f"layers.{index}.{dialect.module}",
                 count=count,
                 top_k=top_k,
                 width=width,
                 router=Format(dialect.router) if dialect.router else None,
                 reduce=dialect.reduce,
             )
+            experts(layer, config, moe)
         layers.append(layer)
     return Parts(layers=layers, embedding=embedding(config), head=head(config))
 
