@@ -133,6 +133,8 @@ def _dtype(root: Section, text: Section) -> str:
                 continue
             known = MODEL_DTYPES.get(stated.removeprefix("torch."))
             if known is None:
-                owner.refuse(key, f"{stated!r} is not a dtype the engine computes in; known are {', '.join(MODEL_DTYPES)}")
+                owner.refuse(
+                    key, f"{stated!r} is not a dtype the engine computes in; known are {', '.join(MODEL_DTYPES)}"
+                )
             return known
     return UNSTATED_DTYPE

@@ -79,7 +79,9 @@ def read_bytes(file: Path) -> bytes:
     except OSError as error:
         raise InvalidConfig(str(file), "", f"cannot be read: {error.strerror or error}") from None
     if len(raw) > MAX_BYTES:
-        raise InvalidConfig(str(file), "", f"is larger than {MAX_BYTES} bytes; a model configuration is a few kilobytes")
+        raise InvalidConfig(
+            str(file), "", f"is larger than {MAX_BYTES} bytes; a model configuration is a few kilobytes"
+        )
     return raw
 
 

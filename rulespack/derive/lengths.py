@@ -48,7 +48,7 @@ def read_positions(text: Section) -> Positions:
 
 
 def _ropes(text: Section) -> tuple[Rope, ...]:
-    """Rotary entries in the configuration's order: ``rope_parameters``, flat or by layer type, else ``rope_scaling``."""
+    """Rotary entries in the file's order: ``rope_parameters``, flat or by layer type, else ``rope_scaling``."""
     for key in ("rope_parameters", "rope_scaling"):
         section = text.optional_section(key)
         if section is None:
@@ -57,7 +57,7 @@ def _ropes(text: Section) -> tuple[Rope, ...]:
             return (_rope(section),)
         nested = [
             (layer_type, entry)
-            for layer_type in section.keys()
+            for layer_type in section.names()
             if layer_type.endswith("attention") and (entry := section.optional_section(layer_type)) is not None
         ]
         if nested:

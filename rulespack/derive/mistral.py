@@ -54,7 +54,7 @@ def read_positions(section: Section) -> Positions:
     limit = section.integer("max_position_embeddings")
     other = section.optional_integer("max_seq_len")
     yarn = section.optional_section("yarn")
-    rope = ()
+    rope: tuple[Rope, ...] = ()
     if yarn is not None:
         original = yarn.optional_integer("original_max_position_embeddings")
         rope = (Rope(type="yarn", factor=yarn.optional_number("factor"), original_max_position_embeddings=original),)

@@ -176,6 +176,6 @@ class Section:
         value = self._typed(key, None, dict, "an object, or leave it out")
         return None if value is None else Section(value, self._origin, self._path + self._locate(key))
 
-    def keys(self) -> tuple[str, ...]:
+    def names(self) -> tuple[str, ...]:
         """The keys the object states, in its order."""
         return tuple(self._data)

@@ -37,7 +37,9 @@ def translate(path: Path, name: str | None = None, overrides: Mapping[str, Any] 
     head = open_config(document)
     family = families().get(head.architecture)
     if family is None:
-        problem = f"the architecture {head.architecture} is not translated; translated are {', '.join(sorted(families()))}"
+        problem = (
+            f"the architecture {head.architecture} is not translated; translated are {', '.join(sorted(families()))}"
+        )
         raise InvalidConfig(str(document.path), "architectures", problem, head.architecture)
     config = read_config(head, family.serves[head.architecture])
     parts = family.build(config)

@@ -7,7 +7,7 @@ vocabulary table, the LM head and the router keep the model's own dtype unless a
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -94,14 +94,11 @@ def read_weights(root: Section, text: Section, dtype: str) -> Weights:
 
 def _read(section: Section, plain: Format) -> Weights:
     method = section.string("quant_method").lower().replace("compressed_tensors", "compressed-tensors")
-    if method == "fp8":
-        return _fp8(section, plain)
-    if method == "mxfp4":
-        return _mxfp4(section, plain)
-    if method == "compressed-tensors":
-        return _compressed_tensors(section, plain)
-    known = "fp8, mxfp4, compressed-tensors"
-    section.refuse("quant_method", f"the quantization method {method!r} is not translated; known are {known}")
+    read = METHODS.get(method)
+    if read is None:
+        known = ", ".join(METHODS)
+        section.refuse("quant_method", f"the quantization method {method!r} is not translated; known are {known}")
+    return read(section, plain)
 
 
 def _fp8(section: Section, plain: Format) -> Weights:
@@ -138,7 +135,7 @@ def _mxfp4(section: Section, plain: Format) -> Weights:
 
 def _compressed_tensors(section: Section, plain: Format) -> Weights:
     groups = section.section("config_groups")
-    names = groups.keys()
+    names = groups.names()
     if len(names) != 1:
         section.refuse("config_groups", f"holds {len(names)} groups; one is translated")
     stored = _compressed_format(groups.section(names[0]).section("weights"))
@@ -159,12 +156,19 @@ def _compressed_format(weights: Section) -> Format:
     bits = weights.integer("num_bits")
     kind = weights.string("type")
     strategy = weights.optional_string("strategy")
-    group = weights.optional_integer("group_size")
     dtype = {(4, "int"): "int4", (8, "int"): "int8", (8, "float"): "fp8"}.get((bits, kind))
     if dtype is None:
         weights.refuse("num_bits", f"{bits}-bit {kind} weights are not translated; known are int4, int8 and fp8")
-    if strategy == "group" and group is not None:
-        return Format(dtype, WeightScale(elements=group, bytes=BF16_SCALE_BYTES))
-    if strategy in ("channel", "tensor"):
+    if strategy not in ("group", "channel", "tensor"):
+        weights.refuse("strategy", f"scales by {strategy!r} are not translated; known are group, channel and tensor")
+    if strategy != "group":
         return Format(dtype)
-    weights.refuse("strategy", f"scales by {strategy!r} are not translated; known are group, channel and tensor")
+    return Format(dtype, WeightScale(elements=weights.integer("group_size"), bytes=BF16_SCALE_BYTES))
+
+
+#: The engine's names of the quantization methods that are translated.
+METHODS: Final[Mapping[str, Callable[[Section, Format], Weights]]] = {
+    "fp8": _fp8,
+    "mxfp4": _mxfp4,
+    "compressed-tensors": _compressed_tensors,
+}

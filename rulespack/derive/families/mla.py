@@ -5,7 +5,18 @@ Source: 0.31.0, model_executor/models/deepseek_v2.py, glm4_moe_lite.py, kimi_k25
 
 from __future__ import annotations
 
-from rulespack.derive.blocks import MoE, all_reduce, dense_mlp, embedding, experts, gemm, head, norm, norm_of, read_top_k
+from rulespack.derive.blocks import (
+    MoE,
+    all_reduce,
+    dense_mlp,
+    embedding,
+    experts,
+    gemm,
+    head,
+    norm,
+    norm_of,
+    read_top_k,
+)
 from rulespack.derive.config import Config, Served
 from rulespack.derive.family import Family, Parts
 from rulespack.derive.layers import Layer
@@ -37,9 +48,7 @@ def build(config: Config) -> Parts:
         layer.add(norm("post_attn_norm"))
         module = f"layers.{index}.mlp"
         if sparse:
-            moe = MoE(
-                module=module, count=count, top_k=top_k, width=width, shared_width=shared * width, router=router
-            )
+            moe = MoE(module=module, count=count, top_k=top_k, width=width, shared_width=shared * width, router=router)
             experts(layer, config, moe)
         else:
             dense_mlp(layer, config, module, text.integer("intermediate_size"))
