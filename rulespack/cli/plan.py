@@ -1,0 +1,167 @@
+"""``rulespack plan``: one model, one release, vLLM's own flags."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rulespack.cli.flags import ALIASES, modelled_flags, split
+from rulespack.cli.terminal import Parser, Usage, add_format, complain, terminal_style, write
+from rulespack.deployment import GPUS, Deployment
+from rulespack.errors import Refused, RulespackError
+from rulespack.releases import DEFAULT_ENGINE, releases
+
+if TYPE_CHECKING:
+    from rulespack.kv.plan import Plan
+
+#: The command's own options and how many words follow each; every other flag is the engine's.
+OPTIONS = {
+    "--help": "0",
+    "-h": "0",
+    "--model": "1",
+    "--release": "1",
+    "--engine": "1",
+    "--nearest": "0",
+    "--gpu": "1",
+    "--env": "1",
+    "--tokens": "+",
+    "--why": "0",
+    "--format": "1",
+}
+
+
+def run(command: str, words: Sequence[str]) -> int:
+    """Print the plan, or why there is none."""
+    arguments, rest = split(words, OPTIONS)
+    options = _parser().parse_args(rest)
+    model = options.model or options.flagged_model
+    if model is None:
+        raise Usage("MODEL is missing: name it first, before the engine's flags (rulespack models lists the catalog)")
+    if options.release is None:
+        known = ", ".join(releases(options.engine))
+        raise Usage(f"--release is missing; releases there are packs for: {known or 'none'}")
+    try:
+        return _plan(model, options, arguments)
+    except RulespackError as error:
+        if options.format == "json":
+            from rulespack.report.json import error_document, indented
+
+            write(indented(error_document(error)))
+        raise
+
+
+def _plan(model: str, options: Any, arguments: Mapping[str, Any]) -> int:
+    from rulespack.catalog import load_model
+    from rulespack.engine import engine
+
+    answering = engine(options.release, engine=options.engine, nearest=options.nearest)
+    deployment = Deployment(**_asked(options), **arguments)
+    graph = load_model(model)
+    refused: Refused | None = None
+    plan: Plan | None
+    try:
+        plan = answering.plan(graph, deployment)
+    except Refused as error:
+        plan, refused = error.plan, error
+    if plan is not None:
+        for length in options.tokens:
+            if not 1 <= length <= plan.resolved.max_model_len:
+                raise Usage(f"--tokens: {length} is not between 1 and max_model_len, {plan.resolved.max_model_len}")
+    if options.format == "json":
+        from rulespack.report.json import indented, plan_document, refusal_document
+
+        if refused is not None:
+            write(indented(refusal_document(refused)))
+        elif plan is not None:
+            write(indented(plan_document(plan, options.tokens)))
+    elif plan is not None:
+        from rulespack.report.text import plan_text
+
+        requests = [plan.request(length) for length in options.tokens]
+        write(plan_text(plan, requests, style=terminal_style(), why=options.why))
+    if refused is not None:
+        complain(refusal_sentence(refused, answering.engine, answering.release))
+        return 1
+    return 0
+
+
+def refusal_sentence(refused: Refused, engine: str, release: str) -> str:
+    """A refusal as one paragraph: who refuses, how the release stops, why, by which rule, and where that stands."""
+    where = f" [{refused.rule}{f'; {refused.source}' if refused.source else ''}]"
+    if refused.by == "engine":
+        return f"{engine} {release} refuses this: {refused.type} at stage {refused.stage}: {refused.reason}{where}"
+    return f"the pack for {engine} {release} does not model this: {refused.reason}{where}"
+
+
+def _asked(options: Any) -> dict[str, Any]:
+    asked: dict[str, Any] = {}
+    if options.gpu is not None:
+        asked["gpu"] = options.gpu
+        if options.gpu.lstrip().startswith("{"):
+            try:
+                asked["gpu"] = json.loads(options.gpu)
+            except ValueError as error:
+                raise Usage(f"--gpu: not JSON ({error})") from None
+    if options.env:
+        asked["env"] = {}
+        for setting in options.env:
+            name, equals, value = setting.partition("=")
+            if not equals or not name:
+                raise Usage(f"--env: expected NAME=VALUE, got {setting!r}")
+            asked["env"][name] = value
+    return asked
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "plan", __doc__.partition("``: ")[2], epilog=_flags_help(), usage="rulespack plan MODEL --release X ..."
+    )
+    parser.add_argument(
+        "model", nargs="?", metavar="MODEL", help="a catalog name, a graph.yaml, a config.json, or a folder"
+    )
+    parser.add_argument("--model", dest="flagged_model", metavar="MODEL", help="the same, as vLLM once spelled it")
+    parser.add_argument("--release", metavar="X", help="the engine's release, such as 0.31.0")
+    parser.add_argument("--engine", default=DEFAULT_ENGINE, metavar="NAME", help="the engine (vllm)")
+    parser.add_argument("--nearest", action="store_true", help="accept the closest lower release there is a pack for")
+    parser.add_argument(
+        "--gpu",
+        metavar="GPU",
+        help=f'{", ".join(GPUS)} (H200 if left out), or {{"capability": "9.0", "memory_bytes": N}}',
+    )
+    parser.add_argument(
+        "--env", action="append", metavar="NAME=VALUE", help="an environment variable of the engine; may be repeated"
+    )
+    parser.add_argument(
+        "--tokens", type=_length, nargs="+", default=[], metavar="N", help="what one request of N tokens pins"
+    )
+    parser.add_argument("--why", action="store_true", help="say why each decision fell, and where the release makes it")
+    add_format(parser)
+    return parser
+
+
+def _length(text: str) -> int:
+    from rulespack.cli.flags import whole_number
+
+    return whole_number(text)
+
+
+def _flags_help() -> str:
+    import textwrap
+
+    short = {name: alias for alias, name in ALIASES.items() if not alias.startswith("--")}
+    said = []
+    for flag, kind in modelled_flags().items():
+        alias = short.get(flag[2:].replace("-", "_"))
+        spelled = f"--[no-]{flag[2:]}" if kind == "bool" else flag
+        said.append(f"{spelled} ({alias})" if alias else spelled)
+    text = (
+        "Every vLLM engine argument is taken as vLLM takes it: --flag value, --flag=value, --no-flag, underscores for "
+        "dashes, JSON, dotted JSON keys (--kv-transfer-config.kv_connector NixlConnector), 32k for 32,000 and 32K for "
+        "32,768. These can change the plan; others are accepted and echoed where the release has them and they cannot:"
+    )
+    return (
+        textwrap.fill(text, 100)
+        + "\n\n"
+        + textwrap.indent(textwrap.fill(", ".join(said), 98, break_on_hyphens=False), "  ")
+    )
