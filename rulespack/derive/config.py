@@ -9,8 +9,9 @@ import msgspec
 from rulespack.derive import mistral
 from rulespack.derive.document import Document
 from rulespack.derive.lengths import read_positions
+from rulespack.derive.quantization import read_weights
 from rulespack.derive.section import Origin, Section
-from rulespack.derive.weights import Weights, read_weights
+from rulespack.derive.weights import Weights
 from rulespack.graph.model import Positions
 
 #: The spelling of dtypes in configurations, and ours. The engine computes a float32 checkpoint in bfloat16
@@ -24,13 +25,15 @@ class Served(msgspec.Struct, frozen=True):
     """What the configuration class of an architecture supplies where a file leaves a key out.
 
     ``kv_heads`` None: as many as query heads. ``head_dim`` None: the width over the query heads. ``multimodal``: the
-    class has encoders before the decoder, which the graph leaves out.
+    class has encoders before the decoder, which the graph leaves out. ``lifts_quantization``: the class makes the text
+    configuration's quantization the whole model's.
     """
 
     kv_heads: int | None = None
     head_dim: int | None = None
     tie_word_embeddings: bool = False
     multimodal: bool = False
+    lifts_quantization: bool = False
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -121,7 +124,9 @@ def read_config(head: Head, served: Served) -> Config:
         tie_word_embeddings=tied,
         dtype=dtype,
         positions=mistral.read_positions(text) if native else read_positions(text),
-        weights=mistral.read_weights(text, dtype) if native else read_weights(root, text, dtype),
+        weights=mistral.read_weights(text, dtype)
+        if native
+        else read_weights(root, text, dtype, lifted=served.lifts_quantization),
     )
 
 

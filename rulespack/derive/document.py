@@ -1,6 +1,7 @@
 """A vendor configuration file as a strictly read JSON document.
 
-Duplicate keys, NaN and infinities are refused: two readers of such a file may disagree about what it says.
+A repeated key is refused: two readers of such a file may disagree about what it says. ``Infinity`` and ``NaN``, which
+vendors write although JSON has neither, are let through and refused where a number is read.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import msgspec
 
@@ -96,11 +97,8 @@ def parse(raw: bytes, file: Path) -> dict[str, Any]:
             found[key] = value
         return found
 
-    def no_constant(name: str) -> NoReturn:
-        raise InvalidConfig(str(file), "", f"{name} is not JSON; state a finite number")
-
     try:
-        data = json.loads(raw.decode("utf-8"), object_pairs_hook=unique, parse_constant=no_constant)
+        data = json.loads(raw.decode("utf-8"), object_pairs_hook=unique)
     except UnicodeDecodeError as error:
         raise InvalidConfig(str(file), "", f"is not UTF-8 text (byte {error.start})") from None
     except json.JSONDecodeError as error:

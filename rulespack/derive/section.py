@@ -164,6 +164,10 @@ class Section:
         value: tuple[int, ...] | None = self._list(key, None, int, "integers")
         return value
 
+    def is_object(self, key: str) -> bool:
+        """Whether ``key`` holds a nested object."""
+        return isinstance(self._get(key), Mapping)
+
     def section(self, key: str) -> Section:
         """A required nested object."""
         found = self.optional_section(key)

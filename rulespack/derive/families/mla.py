@@ -99,7 +99,7 @@ FAMILY = Family(
         "DeepseekV2ForCausalLM": Served(),
         "DeepseekV3ForCausalLM": Served(),
         "Glm4MoeLiteForCausalLM": Served(),
-        "KimiK25ForConditionalGeneration": Served(multimodal=True),
+        "KimiK25ForConditionalGeneration": Served(multimodal=True, lifts_quantization=True),
         "MistralLarge3ForCausalLM": Served(),
     },
     build=build,

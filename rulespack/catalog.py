@@ -1,0 +1,108 @@
+"""The catalog of models, and a model from whatever names it: a catalog name, a graph, a vendor's configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from rulespack.errors import RulespackError
+
+if TYPE_CHECKING:
+    from rulespack.graph.model import ModelGraph
+    from rulespack.validation import FileReport
+
+GRAPH_FILE: Final = "graph.yaml"
+IDENTITY_FILE: Final = "model.yaml"
+#: What a folder may hold a model in, in the order they are looked for.
+MODEL_FILES: Final = (GRAPH_FILE, "config.json", "params.json")
+
+
+class UnknownModel(RulespackError):
+    """No catalog entry and no file of that name. ``model`` is what was asked for, ``nearest`` a name like it."""
+
+    def __init__(self, model: str, problem: str, nearest: str | None = None) -> None:
+        self.model = model
+        self.nearest = nearest
+        meant = f"; did you mean {nearest}?" if nearest else ""
+        super().__init__(f"{problem}{meant}")
+
+
+@cache
+def root() -> Path:
+    """The catalog's folder: inside the package where it is installed, beside it in a checkout."""
+    package = Path(__file__).parent
+    installed = package / "models"
+    return installed if installed.is_dir() else package.parent / "models"
+
+
+def names() -> list[str]:
+    """The names of the catalog's models, sorted."""
+    return sorted(folder.parent.name for folder in root().glob(f"*/{GRAPH_FILE}"))
+
+
+def load_model(model: str | Path) -> ModelGraph:
+    """The graph of a catalog name, a ``graph.yaml``, a ``config.json`` or ``params.json``, or a folder holding one.
+
+    A catalog name is looked for first; ``./name`` is always a path. In a folder a graph is preferred to a
+    configuration. A ``.json`` file is translated, any other is read as a graph.
+
+    Raises UnknownModel (with the nearest name), InvalidGraph, InvalidConfig.
+    """
+    file = locate(model)
+    if file.suffix == ".json":
+        from rulespack.derive import derive_file
+
+        return derive_file(file)
+    from rulespack.graph.load import load_graph
+
+    return load_graph(_read(file), str(file))
+
+
+def locate(model: str | Path) -> Path:
+    """The file a model is read from. Raises UnknownModel."""
+    text = str(model)
+    if isinstance(model, str) and model and model not in (".", "..") and not set(model) & set("/\\\0"):
+        graph = root() / model / GRAPH_FILE
+        if _exists(graph):
+            return graph
+    path = Path(text)
+    if not text or "\0" in text or not _exists(path):
+        raise UnknownModel(text, f"no model named {text!r} in the catalog, and no such file", _nearest(text))
+    if not path.is_dir():
+        return path
+    for name in MODEL_FILES:
+        if _exists(path / name):
+            return path / name
+    raise UnknownModel(text, f"{text} is a folder that holds none of {', '.join(MODEL_FILES)}")
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a name too long for the file system, or a folder that may not be entered
+        return False
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise UnknownModel(str(file), f"{file} cannot be read: {error.strerror or error}") from None
+
+
+def _nearest(text: str) -> str | None:
+    """The catalog name most like ``text``, or like its last part: ``Qwen/Qwen3-14B`` is qwen3-14b."""
+    import difflib  # only a mistake pays for it
+
+    wanted = text.replace("\\", "/").rstrip("/").rpartition("/")[2].lower()
+    found = difflib.get_close_matches(wanted, names(), n=1)
+    return found[0] if found else None
+
+
+def validate(paths: Iterable[str | Path]) -> list[FileReport]:
+    """What is wrong with catalogs, models' folders, graphs and identities, file by file (``rulespack validate``)."""
+    from rulespack.validation import validate_paths  # checking derives every graph anew; loading one does not need it
+
+    return validate_paths([Path(path) for path in paths])
