@@ -1,0 +1,1 @@
+"""What a model is: the graph schema, read, checked, expanded and measured."""

@@ -22,12 +22,14 @@ class UndescribedFamily(RulespackError):
     """The graph does not say how it is served on this capability family; ``families`` holds those it describes."""
 
     def __init__(self, name: str, family: int, families: tuple[int, ...]) -> None:
+        """The graph called ``name`` describes ``families`` and not ``family``."""
         super().__init__(name, family, families)
         self.name = name
         self.family = family
         self.families = families
 
     def __str__(self) -> str:
+        """Which family was asked for, and which there are."""
         described = ", ".join(map(str, self.families))
         return (
             f"the graph {self.name} does not describe GPUs of compute capability family {self.family}; "

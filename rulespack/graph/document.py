@@ -10,8 +10,15 @@ from typing import Any, Final
 
 import msgspec
 import yaml
-from yaml.events import AliasEvent, DocumentStartEvent, MappingEndEvent, MappingStartEvent
-from yaml.events import ScalarEvent, SequenceEndEvent, SequenceStartEvent
+from yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+)
 
 from rulespack.graph.problems import Path, Problem, show_path
 from rulespack.graph.scalars import Odd, plain
@@ -33,6 +40,7 @@ class Unreadable(Exception):
     """A document that cannot be read on from here; ``problem`` says why."""
 
     def __init__(self, problem: Problem) -> None:
+        """The reading stops at ``problem``."""
         super().__init__(problem)
         self.problem = problem
 
@@ -40,13 +48,15 @@ class Unreadable(Exception):
 class Document(msgspec.Struct, frozen=True):
     """A document's ``data``, the ``problems`` met on reading it, and whether it holds a null anywhere.
 
-    ``marks`` has, for each mapping and list by its ``id()``, where its entries stand, in order.
+    ``marks`` has, for each mapping and list by its ``id()``, where its entries stand, in order; ``partial`` the
+    mappings that hold less than was written, because a key of theirs could not be used.
     """
 
     data: Any
     marks: dict[int, list[Any]]
     problems: tuple[Problem, ...]
     has_null: bool
+    partial: frozenset[int]
 
     def line(self, path: Path) -> int | None:
         """The line, from 1, of what stands at ``path``, or of the nearest thing around it that is there."""
@@ -63,9 +73,9 @@ class Document(msgspec.Struct, frozen=True):
         return line
 
 
-def read_document(text: str | bytes) -> Document:
-    """The one document of ``text``. Raises :class:`Unreadable`."""
-    reader = _Reader(_utf8(text))
+def read_document(text: str | bytes, file: str) -> Document:
+    """The one document of ``text``, which messages call ``file``. Raises :class:`Unreadable`."""
+    reader = _Reader(_utf8(text, file))
     try:
         reader.run()
     except yaml.YAMLError as error:
@@ -73,23 +83,25 @@ def read_document(text: str | bytes) -> Document:
         said = [getattr(error, part, None) for part in ("context", "problem", "reason")]
         reason = ", ".join(str(part) for part in said if part) or str(error)
         raise _stop("not-yaml", f"this is not YAML: {reason}", None if mark is None else mark.line + 1) from None
-    return Document(reader.root, reader.marks, tuple(reader.problems), reader.has_null)
+    if reader.root is None:
+        raise _stop("empty-file", f"{file} is empty: there is no YAML document in it")
+    return Document(reader.root, reader.marks, tuple(reader.problems), reader.has_null, frozenset(reader.partial))
 
 
-def _utf8(text: str | bytes) -> bytes:
+def _utf8(text: str | bytes, file: str) -> bytes:
     """The text as UTF-8 bytes, no more than MAX_BYTES of them."""
     if len(text) > MAX_BYTES:
-        raise _stop("too-large", f"the file is larger than {MAX_BYTES} bytes, the most that is read")
+        raise _stop("too-large", f"{file} is larger than {MAX_BYTES} bytes, the most that is read")
     if isinstance(text, str):
         try:
             return text.encode()
         except UnicodeEncodeError:
-            raise _stop("not-utf8", "the text holds half of a surrogate pair, which no UTF-8 file can hold") from None
+            raise _stop("not-utf8", f"{file} holds half of a surrogate pair, which is no text") from None
     try:
         text.decode()
     except UnicodeDecodeError as error:
         line = text.count(b"\n", 0, error.start) + 1
-        raise _stop("not-utf8", f"byte {error.start} is not UTF-8; save the file as UTF-8", line) from None
+        raise _stop("not-utf8", f"byte {error.start} of {file} is not UTF-8: save it as UTF-8", line) from None
     return text
 
 
@@ -106,6 +118,7 @@ class _Reader:
         self.marks: dict[int, list[Any]] = {}
         self.problems: list[Problem] = []
         self.has_null = False
+        self.partial: set[int] = set()
         self.values = 0
         self.anchors: dict[str, tuple[Any, int]] = {}
         self.plain: dict[str, object] = {}
@@ -135,8 +148,6 @@ class _Reader:
                 documents += 1
                 if documents > 1:
                     raise _stop("several-documents", "a second YAML document starts here; keep one", _line(event))
-        if not documents:
-            raise _stop("empty-file", "the file is empty")
 
     def scalar(self, event: Any) -> None:
         """A scalar, as a key or as a value."""
@@ -170,6 +181,8 @@ class _Reader:
             self.problem("repeated-key", f"{value} stands here a second time: keep one", event, text)
         else:
             return
+        if value not in self.here:
+            self.partial.add(id(self.here))
         self.key = Odd(text, "a key that cannot be used")
 
     def put(self, value: Any, mark: Any) -> None:

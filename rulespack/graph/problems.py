@@ -15,14 +15,14 @@ Severity: TypeAlias = Literal["error", "warning"]
 Path: TypeAlias = tuple[str | int, ...]
 
 #: Problems an error's text spells out; the rest are counted.
-SHOWN: Final = 20
+SHOWN: Final = 10
 
 
 class Problem(msgspec.Struct, frozen=True):
     """One thing wrong.
 
-    ``rule`` is the broken rule's name (``rulespack.graph.rules.RULES`` lists them), ``path`` where in the document it is
-    broken (``layer_kinds[2].nodes[3].n``; empty for the document as a whole), ``message`` what to do about it, and
+    ``rule`` is the broken rule's name (``rulespack.graph.rules.RULES`` lists them), ``path`` where in the document it
+    is broken (``layer_kinds[2].nodes[3].n``; empty for the document as a whole), ``message`` what to do about it, and
     ``line`` the line of the file, counted from 1, None for a graph that came from no file.
     """
 
@@ -33,6 +33,7 @@ class Problem(msgspec.Struct, frozen=True):
     line: int | None = None
 
     def __str__(self) -> str:
+        """The problem in one line: where, what, and the rule's name."""
         where = [f"line {self.line}"] if self.line is not None else []
         if self.path:
             where.append(self.path)
@@ -46,11 +47,13 @@ class InvalidDocument(RulespackError):
     what: str = "document"
 
     def __init__(self, file: str, problems: Sequence[Problem]) -> None:
+        """An error about ``file`` for ``problems``, of which there is at least one."""
         super().__init__(file, tuple(problems))
         self.file = file
         self.problems = tuple(problems)
 
     def __str__(self) -> str:
+        """One paragraph: the file and what is wrong with it."""
         shown = "; ".join(str(problem) for problem in self.problems[:SHOWN])
         more = len(self.problems) - SHOWN
         rest = f"; and {more} more" if more > 0 else ""

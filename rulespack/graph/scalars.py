@@ -17,7 +17,7 @@ INT64_MAX: Final = 2**63 - 1
 
 
 class Odd(msgspec.Struct, frozen=True, eq=False):
-    """A plain scalar that is not one of the schema's values: ``text`` as written, ``reads`` what it could be read as."""
+    """A plain scalar that is no value of the schema: ``text`` as written, ``reads`` what it could be read as."""
 
     text: str
     reads: str
@@ -73,8 +73,8 @@ def _number(text: str) -> object:
         value = int(text) if len(text) <= 20 else INT64_MAX + 1
         return value if INT64_MIN <= value <= INT64_MAX else Odd(text, "an integer outside 64 bits")
     if _FLOAT.fullmatch(text):
-        value = float(text)
-        return value if value - value == 0 else Odd(text, "a number that is not finite")
+        number = float(text)
+        return number if number - number == 0 else Odd(text, "a number that is not finite")
     for pattern, reads in _ODDITIES:
         if pattern.fullmatch(text):
             return Odd(text, reads)

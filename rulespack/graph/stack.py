@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 import msgspec
 
@@ -10,7 +11,10 @@ from rulespack.graph.model import Attention, Cache, LayerKind, ModelGraph, Stack
 from rulespack.graph.vocabulary import DTYPE_BITS, LATENT_KINDS
 
 #: The name of the one cache an attention node owns when it lists none.
-IMPLIED_CACHE = "kv"
+IMPLIED_CACHE: Final = "kv"
+
+#: The most layers a stack may expand to; a checked graph has no longer one.
+MAX_LAYERS: Final = 10_000
 
 
 class Use(msgspec.Struct, frozen=True):
@@ -32,6 +36,28 @@ def expand(stack: Stack) -> tuple[str, ...]:
     return stack.prologue + stack.pattern * stack.repeat + stack.epilogue
 
 
+def length(stack: Stack) -> int:
+    """How many layers a stack expands to, without expanding it."""
+    return len(stack.prologue) + len(stack.pattern) * max(stack.repeat, 0) + len(stack.epilogue)
+
+
+def runs(graph: ModelGraph, kind: str) -> int:
+    """How many layers of a kind there are, counted over all stacks of the graph together."""
+    return sum(
+        stack.prologue.count(kind) + stack.pattern.count(kind) * max(stack.repeat, 0) + stack.epilogue.count(kind)
+        for _, stack in stacks(graph)
+    )
+
+
+def stacks(graph: ModelGraph) -> Iterator[tuple[tuple[str, ...], Stack]]:
+    """Every stack of the graph with the keys that lead to it: the target's, the draft's, the draft's context."""
+    yield ("stack",), graph.stack
+    if graph.speculator is not None:
+        yield ("speculator", "stack"), graph.speculator.stack
+        if graph.speculator.context_stack is not None:
+            yield ("speculator", "context_stack"), graph.speculator.context_stack
+
+
 def layers(graph: ModelGraph, stack: Stack | None = None) -> tuple[LayerKind, ...]:
     """The layers of ``stack`` (the target's by default), in the order they run.
 
@@ -43,7 +69,7 @@ def layers(graph: ModelGraph, stack: Stack | None = None) -> tuple[LayerKind, ..
 
 def implied_cache(graph: ModelGraph, node: Attention) -> Cache:
     """The cache of an attention node that lists none: every KV head, or one latent, at the model's own dtype."""
-    element = DTYPE_BITS[graph.globals_.dtype or "bf16"] // 8
+    element = DTYPE_BITS.get(graph.globals_.dtype or "bf16", 16) // 8
     if node.kind in LATENT_KINDS:
         entry = node.d_h * element
     else:
