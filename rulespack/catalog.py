@@ -55,9 +55,12 @@ def load_model(model: str | Path) -> ModelGraph:
         from rulespack.derive import derive_file
 
         return derive_file(file)
-    from rulespack.graph.load import load_graph
+    from rulespack.graph.load import load_graph, read_bounded
 
-    return load_graph(_read(file), str(file))
+    try:
+        return load_graph(read_bounded(file), str(file))
+    except OSError as error:
+        raise UnknownModel(str(file), f"{file} cannot be read: {error.strerror or error}") from None
 
 
 def locate(model: str | Path) -> Path:
@@ -83,13 +86,6 @@ def _exists(path: Path) -> bool:
         return path.exists()
     except OSError:  # a name too long for the file system, or a folder that may not be entered
         return False
-
-
-def _read(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise UnknownModel(str(file), f"{file} cannot be read: {error.strerror or error}") from None
 
 
 def _nearest(text: str) -> str | None:

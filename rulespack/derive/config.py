@@ -26,7 +26,7 @@ class Served(msgspec.Struct, frozen=True):
 
     ``kv_heads`` None: as many as query heads. ``head_dim`` None: the width over the query heads. ``multimodal``: the
     class has encoders before the decoder, which the graph leaves out. ``lifts_quantization``: the class makes the text
-    configuration's quantization the whole model's.
+    configuration's quantization the whole model's. ``divides_width``: heads share the width whatever ``head_dim`` says.
     """
 
     kv_heads: int | None = None
@@ -34,6 +34,7 @@ class Served(msgspec.Struct, frozen=True):
     tie_word_embeddings: bool = False
     multimodal: bool = False
     lifts_quantization: bool = False
+    divides_width: bool = False
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -53,6 +54,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     file: str
+    format: str
     architecture: str
     model_type: str
     root: Section
@@ -71,7 +73,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     def head_dim(self) -> int:
         """Width of one head: as stated, else as the class supplies it, else the width over the query heads."""
         stated = self.text.optional_integer("head_dim") or self.served.head_dim
-        if stated is not None:
+        if self.served.divides_width:
+            if stated is not None and stated * self.heads != self.hidden_size:
+                self.text.refuse("head_dim", f"is {stated}, and this class gives each of {self.heads} heads its share")
+        elif stated is not None:
             return stated
         if self.hidden_size % self.heads:
             problem = f"is missing, and {self.heads} heads do not divide a width of {self.hidden_size}; state it"
@@ -111,6 +116,7 @@ def read_config(head: Head, served: Served) -> Config:
     model_type = mistral.MODEL_TYPES[head.architecture] if native else text.string("model_type")
     return Config(
         file=str(head.document.path),
+        format=head.document.format,
         architecture=head.architecture,
         model_type=model_type,
         root=root,

@@ -62,6 +62,8 @@ def _ropes(text: Section) -> tuple[Rope, ...]:
         ]
         if nested:
             return tuple(_rope(entry, layer_type) for layer_type, entry in nested)
+        if section.has("factor"):
+            section.refuse("rope_type", "is missing beside a factor; state which kind of scaling it is")
     return ()
 
 

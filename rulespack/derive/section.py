@@ -83,6 +83,10 @@ class Section:
         self._get(key)
         self._fail(self._locate(key), problem)
 
+    def states(self, key: str) -> bool:
+        """Whether ``key`` is there at all, null included."""
+        return self._get(key) is not _ABSENT
+
     def has(self, key: str) -> bool:
         """Whether ``key`` is stated and not null."""
         value = self._get(key)

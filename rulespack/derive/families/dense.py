@@ -10,23 +10,29 @@ from rulespack.derive.blocks import dense_mlp, embedding, head, norm, projected_
 from rulespack.derive.config import Config, Served
 from rulespack.derive.family import Family, Parts
 from rulespack.derive.layers import Layer
+from rulespack.derive.windows import layer_windows, no_windows
 from rulespack.graph.model import Attention
+
+#: The window of transformers' MistralConfig where a config.json leaves the key out.
+MISTRAL_WINDOW = 4096
 
 
 def build(config: Config) -> Parts:
-    """Every layer alike; a Mistral that states a sliding window has it on every layer."""
+    """Layers alike but for their windows."""
     width = config.text.integer("intermediate_size")
-    window = _window(config)
-    node = Attention(
-        kind="gqa" if window is None else "swa",
-        n_q=config.heads,
-        n_kv=config.kv_heads,
-        d_h=config.head_dim(),
-        window=window,
-    )
+    head_dim = config.head_dim()
+    windows = _windows(config)
+    mixed = len(set(windows)) > 1
     layers = []
-    for index in range(config.layers):
-        layer = Layer("dense")
+    for index, window in enumerate(windows):
+        node = Attention(
+            kind="gqa" if window is None else "swa",
+            n_q=config.heads,
+            n_kv=config.kv_heads,
+            d_h=head_dim,
+            window=window,
+        )
+        layer = Layer(("full" if window is None else "sliding") if mixed else "dense")
         layer.add(norm("input_norm"))
         projected_attention(layer, config, f"layers.{index}.self_attn", node)
         layer.add(norm("post_attn_norm"))
@@ -35,26 +41,20 @@ def build(config: Config) -> Parts:
     return Parts(layers=layers, embedding=embedding(config), head=head(config))
 
 
-def _window(config: Config) -> int | None:
-    """The window of every layer. Qwen states one it does not use; its mixed layout is not translated."""
-    if config.text.has("layer_types"):
-        types = set(config.text.optional_strings("layer_types") or ())
-        if types != {"full_attention"}:
-            config.text.refuse("layer_types", f"holds {', '.join(sorted(types))}; this family has full attention only")
+def _windows(config: Config) -> tuple[int | None, ...]:
     if config.architecture.startswith("Qwen"):
-        if config.text.boolean("use_sliding_window", default=False):
-            config.text.refuse("use_sliding_window", "is true; windows on the upper layers only are not translated")
-        return None
-    if config.architecture == "MistralForCausalLM":
-        return config.text.optional_integer("sliding_window")
-    return None
+        no_windows(config)
+        return (None,) * config.layers
+    native = config.format == "mistral_params_json"
+    supplied = config.architecture == "MistralForCausalLM" and not native
+    return layer_windows(config, MISTRAL_WINDOW if supplied else None)
 
 
 FAMILY = Family(
     serves={
         "LlamaForCausalLM": Served(),
         "MistralForCausalLM": Served(kv_heads=8),
-        "Qwen2ForCausalLM": Served(kv_heads=32),
+        "Qwen2ForCausalLM": Served(kv_heads=32, divides_width=True),
         "Qwen3ForCausalLM": Served(kv_heads=32, head_dim=128),
     },
     build=build,

@@ -23,6 +23,7 @@ from rulespack.derive.config import Config, Served
 from rulespack.derive.family import Family, Parts
 from rulespack.derive.layers import Layer
 from rulespack.derive.weights import Format
+from rulespack.derive.windows import layer_windows, no_windows
 from rulespack.graph.model import Attention
 
 
@@ -50,12 +51,17 @@ def build(config: Config) -> Parts:
     """Every layer an MoE but those Qwen's two keys leave dense."""
     text = config.text
     dialect = DIALECTS[config.architecture]
-    if text.optional_integer("sliding_window") is not None and _windowed(config):
-        text.refuse("sliding_window", "windows are not translated for this family")
     count = text.integer(dialect.count)
     top_k = read_top_k(config, "num_experts_per_tok", count)
     width = text.integer(dialect.width)
-    node = Attention(kind="gqa", n_q=config.heads, n_kv=config.kv_heads, d_h=config.head_dim())
+    window = _window(config)
+    node = Attention(
+        kind="gqa" if window is None else "swa",
+        n_q=config.heads,
+        n_kv=config.kv_heads,
+        d_h=config.head_dim(),
+        window=window,
+    )
     layers = []
     for index in range(config.layers):
         dense = dialect is QWEN and _is_dense(config, index)
@@ -79,9 +85,15 @@ def build(config: Config) -> Parts:
     return Parts(layers=layers, embedding=embedding(config), head=head(config))
 
 
-def _windowed(config: Config) -> bool:
-    """Qwen states windows it does not use; the others use what they state."""
-    return config.text.boolean("use_sliding_window", default=not config.architecture.startswith("Qwen"))
+def _window(config: Config) -> int | None:
+    """The window of every layer; layers of different types are not translated."""
+    if DIALECTS[config.architecture] is QWEN:
+        no_windows(config)
+        return None
+    windows = set(layer_windows(config))
+    if len(windows) > 1:
+        config.text.refuse("layer_types", "mixes sliding and full layers, which is not translated for this class")
+    return windows.pop()
 
 
 def _is_dense(config: Config, index: int) -> bool:
@@ -97,7 +109,7 @@ FAMILY = Family(
         "Qwen3MoeForCausalLM": Served(kv_heads=4),
         "Qwen3VLMoeForConditionalGeneration": Served(kv_heads=16, multimodal=True),
         "MiniMaxM2ForCausalLM": Served(kv_heads=8, head_dim=128),
-        "GraniteMoeForCausalLM": Served(),
+        "GraniteMoeForCausalLM": Served(divides_width=True),
     },
     build=build,
 )

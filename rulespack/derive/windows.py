@@ -1,0 +1,40 @@
+"""Which layers attend to a sliding window, for families that leave it to the engine's general rule.
+
+Source: 0.31.0, engine/arg_utils.py, create_engine_config: without ``layer_types`` a stated ``sliding_window`` is every
+layer's; with them each layer goes by its own type. A window of 0 means none (config/model.py).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rulespack.derive.blocks import per_layer
+from rulespack.derive.config import Config
+
+SLIDING: Final = "sliding_attention"
+FULL: Final = "full_attention"
+
+
+def layer_windows(config: Config, default: int | None = None) -> tuple[int | None, ...]:
+    """The window of each layer in tokens, None for full attention.
+
+    ``default`` is the window the configuration class supplies where the key is left out; null always means none.
+    """
+    text = config.text
+    window = text.optional_integer("sliding_window", minimum=0) if text.states("sliding_window") else default
+    types = text.optional_strings("layer_types")
+    if types is None:
+        return (window or None,) * config.layers
+    sliding = [layer_type == SLIDING for layer_type in per_layer(config, "layer_types", types, (SLIDING, FULL))]
+    if any(sliding) and not window:
+        text.refuse("sliding_window", "is not stated, and layers are listed as sliding; state the window")
+    return tuple(window if slides else None for slides in sliding)
+
+
+def no_windows(config: Config) -> None:
+    """Check that a class that states a window it need not use does not use it (Qwen). Raises InvalidConfig."""
+    text = config.text
+    if text.boolean("use_sliding_window", default=False):
+        text.refuse("use_sliding_window", "is true; windows on some layers of this class are not translated")
+    if set(text.optional_strings("layer_types") or ()) - {FULL}:
+        text.refuse("layer_types", "holds another type than full_attention, which is not translated for this class")
