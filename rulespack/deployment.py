@@ -156,18 +156,24 @@ def parse_gpu(name: str, value: object) -> Gpu:
     if isinstance(value, str):
         gpu = GPUS.get(value.upper())
         if gpu is None:
-            raise BadDeployment(f"{name}: no GPU named {value!r}{_meant(value.upper(), GPUS)}; known: {', '.join(GPUS)}")
+            raise BadDeployment(
+                f"{name}: no GPU named {value!r}{_meant(value.upper(), GPUS)}; known: {', '.join(GPUS)}"
+            )
         return gpu
     if isinstance(value, Mapping):
         extra = set(value) - {"name", "capability", "memory_bytes"}
         if extra:
-            raise BadDeployment(f"{name}.{min(map(str, extra))}: unknown key; a GPU is capability, memory_bytes and name")
+            raise BadDeployment(
+                f"{name}.{min(map(str, extra))}: unknown key; a GPU is capability, memory_bytes and name"
+            )
         memory = value.get("memory_bytes")
         if isinstance(memory, bool) or not isinstance(memory, int) or memory <= 0:
             raise BadDeployment(f"{name}.memory_bytes: expected a positive number of bytes, got {_named(memory)}")
         major, dot, minor = str(value.get("capability")).partition(".")
         if not isinstance(value.get("capability"), str) or not (major.isdecimal() and dot and minor.isdecimal()):
-            raise BadDeployment(f'{name}.capability: expected a string such as "9.0", got {_named(value.get("capability"))}')
+            raise BadDeployment(
+                f'{name}.capability: expected a string such as "9.0", got {_named(value.get("capability"))}'
+            )
         called = value.get("name", "custom")
         if not isinstance(called, str):
             raise BadDeployment(f"{name}.name: expected a string, got {_named(called)}")
@@ -261,7 +267,9 @@ def _check_known(name: str) -> None:
 
     known = known_arguments()
     if name not in known:
-        raise BadDeployment(f"{name}: no release there is a pack for has this argument{_meant(name, [*READERS, *known])}")
+        raise BadDeployment(
+            f"{name}: no release there is a pack for has this argument{_meant(name, [*READERS, *known])}"
+        )
 
 
 def _meant(word: str, among: Mapping[str, Any] | list[str]) -> str:

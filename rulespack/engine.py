@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 A = TypeVar("A")
 
-#: The engine's class for caches bounded by a window ends in neither of these by accident: both are its window specs.
+#: The classes of caches that keep a sliding window.
 WINDOW_TYPES = ("SlidingWindowSpec", "SlidingWindowMLASpec")
 
 
@@ -32,7 +32,9 @@ class Engine:
     answer. Only work that depends on the graph alone is kept between calls.
     """
 
-    def __init__(self, release: str, engine: str = DEFAULT_ENGINE, *, asked: str | None = None, plugins: Sequence[object] = ()) -> None:
+    def __init__(
+        self, release: str, engine: str = DEFAULT_ENGINE, *, asked: str | None = None, plugins: Sequence[object] = ()
+    ) -> None:
         self.engine = engine
         self.release = release
         self._nearest = asked if asked is not None and asked != release else None
@@ -94,7 +96,12 @@ class Engine:
             pool = _answered(
                 "size_pool",
                 self._hook.size_pool(
-                    graph=graph, deployment=deployment, resolution=resolution, owned=owned, grouping=grouping, pages=pages
+                    graph=graph,
+                    deployment=deployment,
+                    resolution=resolution,
+                    owned=owned,
+                    grouping=grouping,
+                    pages=pages,
                 ),
             )
         except Refused as refused:
@@ -124,9 +131,7 @@ class Engine:
         return True
 
     def _cache_dtype(self, graph: ModelGraph, deployment: Deployment) -> CacheDtype:
-        answer = _answered(
-            "resolve_cache_dtype", self._hook.resolve_cache_dtype(graph=graph, deployment=deployment)
-        )
+        answer = _answered("resolve_cache_dtype", self._hook.resolve_cache_dtype(graph=graph, deployment=deployment))
         if isinstance(answer, str):
             said = Reason("resolve_cache_dtype", answer, {}, "a registered override says so", "override")
             return CacheDtype(answer, answer, (said,))
@@ -180,9 +185,11 @@ class Engine:
     ) -> Plan:
         resolved = resolution.resolved
         if pool is not None:
-            resolved = resolved.with_scheduler(pool.scheduler_block_size, pool.hash_block_size)
+            resolved = resolved.with_pool(pool.scheduler_block_size, pool.hash_block_size, pool.max_model_len)
         length = resolved.max_model_len
-        cost = grouping.bytes_per_block
+        cost, stages = grouping.bytes_per_block, grouping.stages
+        if pool is None and grouping.whole_bytes_per_block is not None:
+            cost, stages = grouping.whole_bytes_per_block, None
         total = 0
         groups = []
         for group, count in zip(grouping.groups, pages, strict=True):
@@ -216,7 +223,7 @@ class Engine:
             bytes_per_block=cost,
             blocks_per_request=total,
             backends=owned.backends,
-            stages=grouping.stages,
+            stages=stages,
             capacity=None if pool is None else pool.capacity,
             reasons=reasons if pool is None else reasons + pool.reasons,
             nearest=self._nearest,
@@ -224,7 +231,7 @@ class Engine:
 
 
 def _is_window(group: CacheGroup) -> bool:
-    return group.spec.sliding_window is not None and group.spec.type in WINDOW_TYPES
+    return (group.spec.members or group.spec.type) in WINDOW_TYPES
 
 
 def _answered(question: str, answer: A | None) -> A:

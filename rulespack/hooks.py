@@ -37,8 +37,13 @@ class CacheDtype(msgspec.Struct, frozen=True):
 
 
 class LayerBackend(msgspec.Struct, frozen=True):
-    """What serves one class of cache: the attention backend's name, and the cache-dtype string its layers carry."""
+    """One class of owned caches and what serves it.
 
+    ``caches`` are the positions of its caches in the engine's registration order; ``backend`` the attention backend's
+    name; ``cache_dtype`` the cache-dtype string the layers carry.
+    """
+
+    caches: tuple[int, ...]
     backend: str
     cache_dtype: str
 
@@ -46,11 +51,15 @@ class LayerBackend(msgspec.Struct, frozen=True):
 class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     """Everything decided before a cache exists.
 
-    ``backends`` has one entry for each distinct class of cache in the order the classes first appear in the graph.
+    ``backends`` has one entry for each class of cache, in the order the classes are first registered.
+    ``skip_page_bytes`` is the page caches left out of the cache dtype are padded to, None where nothing is;
+    ``model_runner`` the version of the engine's model runner.
     """
 
     resolved: Resolved
     backends: tuple[LayerBackend, ...]
+    skip_page_bytes: int | None = None
+    model_runner: int = 2
     reasons: tuple[Reason, ...] = ()
 
 
@@ -83,19 +92,26 @@ class CacheGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Grouping(msgspec.Struct, frozen=True, kw_only=True):
-    """The groups in the engine's order and what one block of the shared pool costs."""
+    """The groups in the engine's order and what one block of the shared pool costs on the first stage.
+
+    ``whole_bytes_per_block`` is the cost over all stages together, which is all an engine has that stops before it
+    parts the groups over its stages; None where there is one stage.
+    """
 
     groups: tuple[CacheGroup, ...]
     bytes_per_block: int
+    whole_bytes_per_block: int | None = None
     stages: tuple[Stage, ...] | None = None
     reasons: tuple[Reason, ...] = ()
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True):
-    """What the scheduler runs on: its block sizes, and the capacity where a memory was stated."""
+    """What the scheduler runs on: its block sizes, the capacity where a memory was stated, and the longest request
+    after it was fitted to memory (None: as resolved)."""
 
     scheduler_block_size: int
     hash_block_size: int
+    max_model_len: int | None = None
     capacity: Capacity | None = None
     reasons: tuple[Reason, ...] = ()
 
@@ -135,9 +151,7 @@ class PackSpec:
         raise NotImplementedError
 
     @hookspec(firstresult=True)
-    def owned_kv_cache_layers(
-        self, graph: ModelGraph, deployment: Deployment, resolution: Resolution
-    ) -> OwnedCaches:
+    def owned_kv_cache_layers(self, graph: ModelGraph, deployment: Deployment, resolution: Resolution) -> OwnedCaches:
         """Which layers own a cache, and each cache as a spec, in the engine's order."""
         raise NotImplementedError
 
@@ -149,9 +163,7 @@ class PackSpec:
         raise NotImplementedError
 
     @hookspec(firstresult=True)
-    def window_pages_per_request(
-        self, deployment: Deployment, resolution: Resolution, spec: Spec
-    ) -> PageCount:
+    def window_pages_per_request(self, deployment: Deployment, resolution: Resolution, spec: Spec) -> PageCount:
         """Blocks a request pins in a sliding-window group."""
         raise NotImplementedError
 

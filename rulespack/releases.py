@@ -65,14 +65,20 @@ def resolve(release: str, engine: str = DEFAULT_ENGINE, *, nearest: bool = False
     try:
         asked = Version(release)
     except InvalidVersion:
-        raise UnknownRelease(f"{release!r} is not a version; releases of {engine} there are packs for: {there}") from None
+        raise UnknownRelease(
+            f"{release!r} is not a version; releases of {engine} there are packs for: {there}"
+        ) from None
     public = Version(asked.public)
     if public in packs:
         return _three_numbers(public)
     lower = [version for version in packs if version < public]
     if nearest and lower:
         return _three_numbers(lower[-1])
-    hint = f"; the closest lower one is {_three_numbers(lower[-1])} (ask for it with nearest)" if lower and not nearest else ""
+    hint = (
+        f"; the closest lower one is {_three_numbers(lower[-1])} (ask for it with nearest)"
+        if lower and not nearest
+        else ""
+    )
     raise UnknownRelease(f"no pack for {engine} {release}; releases there are packs for: {there}{hint}")
 
 

@@ -46,10 +46,13 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     scheduler_block_size: int | None = None
     hash_block_size: int | None = None
 
-    def with_scheduler(self, scheduler_block_size: int, hash_block_size: int) -> Resolved:
-        """The same with the scheduler's sizes, which are known only when the groups are."""
+    def with_pool(self, scheduler_block_size: int, hash_block_size: int, max_model_len: int | None) -> Resolved:
+        """The same with what is known only when the pool is: the scheduler's sizes, and a length fitted to memory."""
         return msgspec.structs.replace(
-            self, scheduler_block_size=scheduler_block_size, hash_block_size=hash_block_size
+            self,
+            scheduler_block_size=scheduler_block_size,
+            hash_block_size=hash_block_size,
+            max_model_len=self.max_model_len if max_model_len is None else max_model_len,
         )
 
 

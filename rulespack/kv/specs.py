@@ -26,6 +26,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     ``content_bytes`` is one state (a token, or a compressed entry of ``tokens_per_state`` tokens) of one head slot;
     a block holds ``block_size // tokens_per_state`` states for each of ``head_slots`` heads. ``alignment`` rounds a
     page up; ``padded_page`` is a page size forced from outside. ``cache_dtype`` is the layer's cache-dtype string.
+    ``members`` is set on the spec of a group of several page sizes: the class its first member has.
     ``labels`` are further facts two specs must share to be one group, as sorted (name, value) pairs; what they mean
     is the pack's.
     """
@@ -47,6 +48,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     padded_page: int | None = None
     cache_dtype: str = "auto"
     labels: tuple[tuple[str, object], ...] = ()
+    members: str | None = None
 
     @property
     def states(self) -> int:

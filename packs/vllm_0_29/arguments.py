@@ -1,0 +1,178 @@
+"""Names of vLLM 0.29.0's arguments and environment variables beyond those a deployment models.
+
+Source: ``vllm/engine/arg_utils.py: AsyncEngineArgs``, ``vllm/entrypoints/launchers/cli_args.py: FrontendArgs``,
+``vllm/entrypoints/cli/serve.py``, ``vllm/envs.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: Arguments that cannot change the plan.
+INERT: Final = frozenset(
+    """
+    aggregate_engine_logging allow_credentials allow_deprecated_quantization allowed_headers
+    allowed_local_media_path allowed_media_domains allowed_methods allowed_origins api_key api_server_count
+    chat_template chat_template_content_format code_revision cohere_format cohere_is_reasoning_model
+    collect_detailed_traces cpu_distributed_timeout_seconds cpu_offload_gb cpu_offload_params
+    cudagraph_capture_sizes cudagraph_metrics data_parallel_address data_parallel_backend
+    data_parallel_external_lb data_parallel_hybrid_lb data_parallel_multi_port_external_lb data_parallel_rank
+    data_parallel_rpc_port data_parallel_size_local data_parallel_start_rank data_parallel_supervisor_port
+    dbo_decode_token_threshold dbo_prefill_token_threshold default_chat_template_kwargs default_mm_loras
+    device_ids disable_access_log_for_endpoints disable_cascade_attn disable_chunked_mm_input
+    disable_custom_all_reduce disable_fastapi_docs disable_log_stats disable_nccl_for_dp_synchronization
+    disable_uvicorn_access_log distributed_timeout_seconds download_dir dp_supervisor_probe_failure_threshold
+    dp_supervisor_probe_interval_s dp_supervisor_probe_timeout_s ec_manager_config enable_auto_tool_choice
+    enable_batch_sharded_sampling enable_bf16x3_router_gemm enable_cumem_allocator enable_ep_weight_filter
+    enable_eplb enable_fault_tolerance enable_flash_late_interaction enable_flashinfer_autotune
+    enable_force_include_usage enable_layerwise_nvtx_tracing enable_log_deltas enable_log_outputs
+    enable_log_requests enable_logging_iteration_details enable_mamba_cache_stochastic_rounding
+    enable_mfu_metrics enable_mixed_moe_lora_format enable_mm_embeds enable_mm_processor_stats
+    enable_moe_shared_loras enable_offline_docs enable_per_request_metrics enable_prompt_embeds
+    enable_prompt_tokens_details enable_request_id_headers enable_server_load_tracking enable_sleep_mode
+    enable_ssl_refresh enable_tokenizer_info_endpoint enable_tower_connector_lora enable_trace_replay
+    eplb_config exclude_tools_when_tool_choice_none expert_placement_strategy fail_on_environ_validation
+    fault_tolerance_config fingerprint_mode fingerprint_value fully_sharded_loras generation_config grpc
+    h11_max_header_count h11_max_incomplete_event_size headless hf_token host ignore_patterns
+    interleave_mm_strings io_processor_plugin ir_op_priority jit_monitor_mode jit_monitor_verbose kernel_config
+    kv_cache_metrics kv_cache_metrics_sample kv_events_config linear_backend load_format log_config_file
+    log_error_stack logprobs_mode lora_dtype lora_modules lora_target_modules mamba_cache_philox_rounds
+    mamba_ssu_algorithm master_addr master_port max_cpu_loras max_cudagraph_capture_size max_log_len
+    max_logprobs max_lora_rank max_loras max_num_queued_reqs max_num_queued_tokens max_num_scheduled_tokens
+    max_parallel_loading_workers media_io_kwargs middleware mm_device_do_normalize mm_encoder_attn_backend
+    mm_encoder_attn_dtype mm_encoder_fp8_scale_path mm_encoder_fp8_scale_save_margin
+    mm_encoder_fp8_scale_save_path mm_encoder_tp_mode mm_hasher_algorithm mm_ipc_gpu_memory_gb
+    mm_processor_cache_gb mm_processor_cache_type mm_processor_device mm_shm_cache_max_object_size_mb
+    mm_tensor_ipc model_loader_extra_config moe_backend nnodes node_rank numa_bind numa_bind_cpus
+    numa_bind_nodes offload_backend offload_group_size offload_num_in_group offload_params offload_prefetch_step
+    otlp_traces_endpoint override_generation_config per_request_spec_decode_metrics port
+    prefill_schedule_interval prefix_cache_retention_interval prefix_caching_hash_algo profiler_config
+    pt_load_map_location ray_workers_use_nsight reasoning_config reasoning_parser reasoning_parser_plugin
+    renderer_num_workers response_role return_sampling_mask return_tokens_as_token_ids revision root_path
+    safetensors_load_strategy safetensors_prefetch_block_size safetensors_prefetch_num_threads
+    scheduler_reserve_full_isl scheduling_policy seed served_model_name show_hidden_metrics_for_version
+    shutdown_timeout skip_mm_profiling skip_tokenizer_init specialize_active_lora sse_keep_alive_interval
+    ssl_ca_certs ssl_cert_reqs ssl_certfile ssl_ciphers ssl_keyfile stream_interval structured_outputs_config
+    tokenizer tokenizer_mode tokenizer_revision tokens_only tool_call_parser tool_parser_plugin tool_server
+    trust_remote_code trust_request_chat_template uds use_fp64_gumbel use_tqdm_on_load uvicorn_log_level
+    video_pruning_method video_pruning_rate watermark weight_transfer_config
+    """.split()
+)
+
+#: Arguments that could change the plan and are not modelled.
+UNMODELLED: Final = frozenset(
+    """
+    additional_config compilation_config config convert dcp_comm_backend dcp_kv_cache_interleave_size
+    dcp_q_replicate diffusion_config ec_transfer_config enable_dbo enable_elastic_ep enable_lora
+    enable_return_routed_experts gdn_prefill_backend hf_config_path kda_prefill_backend kv_sharing_fast_prefill
+    logits_processors long_prefill_token_threshold mamba_backend mamba_config mm_encoder_only
+    mm_processor_kwargs model_class_overrides model_impl model_weights optimization_level pooler_config
+    quantization_config replayssm_buffer_len runner scheduler_cls spec_method spec_model spec_tokens ubatch_size
+    use_replayssm worker_cls worker_extension_cls
+    """.split()
+)
+
+#: Modelled arguments the release does not have.
+ABSENT: Final = frozenset({"swa_bounded_replay"})
+
+#: Environment variables that can change the plan, and are modelled.
+ENVIRONMENT: Final = frozenset(
+    """
+    VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE VLLM_ALLOW_LONG_MAX_MODEL_LEN VLLM_HAS_FLASHINFER_CUBIN
+    VLLM_KV_CACHE_LAYOUT VLLM_PP_LAYER_PARTITION VLLM_USE_V2_MODEL_RUNNER
+    """.split()
+)
+
+#: Environment variables that could change the plan and are not modelled.
+ENVIRONMENT_UNMODELLED: Final = frozenset(
+    """
+    VLLM_BATCH_INVARIANT VLLM_DP_RANK VLLM_DP_SIZE VLLM_MLA_DISABLE VLLM_PLUGINS VLLM_SSM_CONV_STATE_LAYOUT
+    VLLM_TARGET_DEVICE VLLM_USE_HW_AGNOSTIC VLLM_USE_SIMPLE_KV_OFFLOAD
+    """.split()
+)
+
+#: Every other variable of the release: none of them changes the plan.
+ENVIRONMENT_INERT: Final = frozenset(
+    """
+    VLLM_ADAPTIVE_VERIFICATION_PROFILE_CONTEXT_LEN VLLM_ALLOW_INSECURE_SERIALIZATION
+    VLLM_ALLOW_RUNTIME_LORA_UPDATING VLLM_ALLREDUCE_USE_FLASHINFER VLLM_ALLREDUCE_USE_SYMM_MEM VLLM_API_KEY
+    VLLM_ASSETS_CACHE VLLM_ASSETS_CACHE_MODEL_CLEAN VLLM_AUDIO_FETCH_TIMEOUT VLLM_B12X_MOE_FP4_FORCE_A16
+    VLLM_BLOCKSCALE_FP8_GEMM_FLASHINFER VLLM_BUILD_COMMIT VLLM_BUILD_PIPELINE VLLM_BUILD_URL VLLM_CACHE_ROOT
+    VLLM_COMPILE_CACHE_SAVE_FORMAT VLLM_COMPUTE_NANS_IN_LOGITS VLLM_CONFIGURE_LOGGING VLLM_CONFIG_ROOT
+    VLLM_CPU_ATTN_SPLIT_KV VLLM_CPU_CI_ENV VLLM_CPU_INT4_W4A8 VLLM_CPU_KVCACHE_SPACE
+    VLLM_CPU_NUM_OF_RESERVED_CPU VLLM_CPU_OMP_THREADS_BIND VLLM_CUDART_SO_PATH VLLM_CUDA_COMPATIBILITY_PATH
+    VLLM_CUSTOM_SCOPES_FOR_PROFILING VLLM_DBO_COMM_SMS VLLM_DCP_Q_REPLICATE VLLM_DEBUG_DUMP_PATH
+    VLLM_DEBUG_LOG_API_SERVER_RESPONSE VLLM_DEBUG_MFU_METRICS VLLM_DEBUG_WORKSPACE VLLM_DEEPEPLL_NVFP4_DISPATCH
+    VLLM_DEEPEP_BUFFER_SIZE_MB VLLM_DEEPEP_HIGH_THROUGHPUT_FORCE_INTRA_NODE VLLM_DEEPEP_LOW_LATENCY_USE_MNNVL
+    VLLM_DEEPEP_V2_ALLOW_HYBRID_MODE VLLM_DEEPEP_V2_ALLOW_MULTIPLE_REDUCTION VLLM_DEEPEP_V2_PREFER_OVERLAP
+    VLLM_DEEP_GEMM_WARMUP VLLM_DISABLED_KERNELS VLLM_DISABLE_COMPILE_CACHE
+    VLLM_DISABLE_DSV4_MEGAMOE_SHARED_EXPERT_FUSION VLLM_DISABLE_LOG_LOGO VLLM_DISABLE_PYNCCL
+    VLLM_DISABLE_REQUEST_ID_RANDOMIZATION VLLM_DISABLE_SHARED_EXPERTS_STREAM VLLM_DISTRIBUTED_USE_SPLIT_GROUP
+    VLLM_DOCKER_BUILD_CONTEXT VLLM_DO_NOT_TRACK VLLM_DP_MASTER_IP VLLM_DP_MASTER_PORT VLLM_DP_RANK_LOCAL
+    VLLM_EC_SIDE_CHANNEL_HOST VLLM_EC_SIDE_CHANNEL_PORT VLLM_ELASTIC_EP_DRAIN_REQUESTS
+    VLLM_ELASTIC_EP_SCALE_UP_LAUNCH VLLM_ENABLE_COHERE_API VLLM_ENABLE_CUDAGRAPH_GC
+    VLLM_ENABLE_CUDA_COMPATIBILITY VLLM_ENABLE_FLA_PACKED_RECURRENT_DECODE VLLM_ENABLE_HPC_OPS
+    VLLM_ENABLE_INDUCTOR_COORDINATE_DESCENT_TUNING VLLM_ENABLE_INDUCTOR_MAX_AUTOTUNE VLLM_ENABLE_PREGRAD_PASSES
+    VLLM_ENABLE_RESPONSES_API_STORE VLLM_ENABLE_STARTUP_PLAN VLLM_ENABLE_V1_MULTIPROCESSING
+    VLLM_ENFORCE_STRICT_TOOL_CALLING VLLM_ENGINE_ITERATION_TIMEOUT_S VLLM_ENGINE_READY_TIMEOUT_S
+    VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS VLLM_FASTSAFETENSORS_QUEUE_SIZE VLLM_FLASHINFER_ALLREDUCE_BACKEND
+    VLLM_FLASHINFER_AUTOTUNE_CACHE_DIR VLLM_FLASHINFER_AUTOTUNE_SKIP_OPS VLLM_FLASHINFER_WORKSPACE_BUFFER_SIZE
+    VLLM_FLOAT32_MATMUL_PRECISION VLLM_FORCE_AOT_LOAD VLLM_GC_DEBUG VLLM_GDN_DECODE_KERNEL
+    VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS VLLM_GPT_OSS_SYSTEM_TOOL_MCP_LABELS VLLM_GPU_NIC_PCIE_MAPPING
+    VLLM_GPU_SYNC_CHECK VLLM_HOST_IP VLLM_HTTP_TIMEOUT_KEEP_ALIVE VLLM_HUMMING_INPUT_QUANT_CONFIG
+    VLLM_HUMMING_MOE_GEMM_TYPE VLLM_HUMMING_ONLINE_QUANT_CONFIG VLLM_HUMMING_USE_F16_ACCUM
+    VLLM_IMAGE_FETCH_TIMEOUT VLLM_IMAGE_TAG VLLM_KEEP_ALIVE_ON_ENGINE_DEATH VLLM_KIMI_K3_AUX_ATTN_RES_STREAM
+    VLLM_KIMI_K3_GEMM_AR VLLM_KIMI_K3_GEMM_RS VLLM_KIMI_K3_SHARD_SP_SHARED_EXPERT
+    VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES VLLM_KV_OFFLOAD_MAX_BATCH_DESCRIPTORS VLLM_LOGGING_COLOR
+    VLLM_LOGGING_CONFIG_PATH VLLM_LOGGING_LEVEL VLLM_LOGGING_PREFIX VLLM_LOGGING_STREAM
+    VLLM_LOG_BATCHSIZE_INTERVAL VLLM_LOG_MODEL_INSPECTION VLLM_LOG_STATS_INTERVAL VLLM_LOOPBACK_IP
+    VLLM_LORA_DISABLE_PDL VLLM_LORA_ENABLE_DUAL_STREAM VLLM_LORA_RESOLVER_CACHE_DIR
+    VLLM_LORA_RESOLVER_HF_REPO_LIST VLLM_MAIN_CUDA_VERSION VLLM_MARLIN_INPUT_DTYPE VLLM_MARLIN_USE_ATOMIC_ADD
+    VLLM_MAX_AUDIO_CLIP_FILESIZE_MB VLLM_MAX_AUDIO_DECODE_BYTES VLLM_MAX_AUDIO_DECODE_DURATION_S
+    VLLM_MAX_AUDIO_PREPROCESS_WORKERS VLLM_MAX_BAD_WORDS_TOTAL_TOKENS VLLM_MAX_COMPLETION_PROMPTS
+    VLLM_MAX_IMAGE_PIXELS VLLM_MAX_MEDIA_DOWNLOAD_SIZE_MB VLLM_MAX_NUM_BAD_WORDS VLLM_MAX_N_SEQUENCES
+    VLLM_MAX_STOP_STRINGS VLLM_MAX_TOKENS_PER_EXPERT_FP4_MOE VLLM_MEDIA_CACHE VLLM_MEDIA_CACHE_MAX_SIZE_MB
+    VLLM_MEDIA_CACHE_TTL_HOURS VLLM_MEDIA_CONNECTOR VLLM_MEDIA_FETCH_MAX_RETRIES VLLM_MEDIA_LOADING_THREAD_COUNT
+    VLLM_MEDIA_URL_ALLOW_REDIRECTS VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS VLLM_MM_HASHER_ALGORITHM
+    VLLM_MODEL_REDIRECT_PATH VLLM_MOE_ROUTING_SIMULATION_STRATEGY VLLM_MOE_SKIP_PADDING VLLM_MOE_USE_DEEP_GEMM
+    VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT VLLM_MOONCAKE_BOOTSTRAP_PORT VLLM_MOONCAKE_DISK_STAGING_USABLE_RATIO
+    VLLM_MOONCAKE_LOAD_RECV_THREADS VLLM_MOONCAKE_STORE_TIER_LOG VLLM_MQ_MAX_CHUNK_BYTES_MB
+    VLLM_MSGPACK_ZERO_COPY_THRESHOLD VLLM_MULTI_STREAM_GEMM_TOKEN_THRESHOLD VLLM_MXFP8_EMULATION_DEQUANT_AT_LOAD
+    VLLM_NCCL_INCLUDE_PATH VLLM_NCCL_SO_PATH VLLM_NIC_SELECTION_VARS VLLM_NIXL_EP_MAX_NUM_RANKS
+    VLLM_NIXL_SIDE_CHANNEL_HOST VLLM_NIXL_SIDE_CHANNEL_PORT VLLM_NO_USAGE_STATS VLLM_NVTX_SCOPES_FOR_PROFILING
+    VLLM_OBJECT_STORAGE_SHM_BUFFER_NAME VLLM_P2P_SIDE_CHANNEL_HOST VLLM_P2P_SIDE_CHANNEL_PORT
+    VLLM_PATTERN_MATCH_DEBUG VLLM_PORT VLLM_PREFIX_CACHE_RETENTION_INTERVAL VLLM_PROCESS_NAME_PREFIX
+    VLLM_RAISE_ON_LOGIT_NANS VLLM_RANDOMIZE_DP_DUMMY_INPUTS VLLM_RAY_BUNDLE_INDICES VLLM_RAY_DP_PACK_STRATEGY
+    VLLM_RAY_DP_PLACEMENT_NODE_IPS VLLM_RAY_EXTRA_ENV_VARS_TO_COPY VLLM_RAY_EXTRA_ENV_VAR_PREFIXES_TO_COPY
+    VLLM_RAY_PER_WORKER_GPUS VLLM_REGEX_COMPILATION_TIMEOUT_S VLLM_REPLICATE_EMBED
+    VLLM_RINGBUFFER_WARNING_INTERVAL VLLM_ROCM_AITER_MLA_ASM_PADDING VLLM_ROCM_AITER_MOE_DISPATCH_POLICY
+    VLLM_ROCM_FP8_MFMA_PAGE_ATTN VLLM_ROCM_FP8_PADDING VLLM_ROCM_MOE_PADDING
+    VLLM_ROCM_QUICK_REDUCE_CAST_BF16_TO_FP16 VLLM_ROCM_QUICK_REDUCE_MAX_SIZE_BYTES_MB
+    VLLM_ROCM_QUICK_REDUCE_MIN_SIZE_BYTES_MB VLLM_ROCM_QUICK_REDUCE_QUANTIZATION
+    VLLM_ROCM_QUICK_REDUCE_QUANTIZATION_MIN_SIZE_KB VLLM_ROCM_SHUFFLE_KV_CACHE_LAYOUT
+    VLLM_ROCM_SLEEP_MEM_CHUNK_SIZE VLLM_ROCM_USE_AITER VLLM_ROCM_USE_AITER_CUSTOM_AR VLLM_ROCM_USE_AITER_FP4BMM
+    VLLM_ROCM_USE_AITER_FP8BMM VLLM_ROCM_USE_AITER_FUSION_SHARED_EXPERTS VLLM_ROCM_USE_AITER_LINEAR
+    VLLM_ROCM_USE_AITER_LINEAR_HIPBMM VLLM_ROCM_USE_AITER_MHA VLLM_ROCM_USE_AITER_MLA VLLM_ROCM_USE_AITER_MOE
+    VLLM_ROCM_USE_AITER_MOE_SITUV2_A8W4 VLLM_ROCM_USE_AITER_RMSNORM VLLM_ROCM_USE_AITER_TRITON_GEMM
+    VLLM_ROCM_USE_AITER_TRITON_ROPE VLLM_ROCM_USE_AITER_UNIFIED_ATTENTION VLLM_ROCM_USE_SKINNY_GEMM
+    VLLM_RPC_BASE_PATH VLLM_RUST_FRONTEND_PATH VLLM_SERVER_DEV_MODE VLLM_SHARED_EXPERTS_STREAM_TOKEN_THRESHOLD
+    VLLM_SKIP_MODEL_NAME_VALIDATION VLLM_SKIP_P2P_CHECK VLLM_SKIP_PRECOMPILED_VERSION_SUFFIX
+    VLLM_SPARSE_INDEXER_MAX_LOGITS_MB VLLM_SYSTEM_START_DATE VLLM_TEST_FORCE_LOAD_FORMAT
+    VLLM_TOOL_JSON_ERROR_AUTOMATIC_RETRY VLLM_TOOL_PARSE_REGEX_TIMEOUT_SECONDS VLLM_TPU_USING_PATHWAYS
+    VLLM_TRACE_FUNCTION VLLM_TRITON_FORCE_FIRST_CONFIG VLLM_TRITON_USE_TD VLLM_TUNED_CONFIG_FOLDER
+    VLLM_USAGE_SOURCE VLLM_USAGE_STATS_SERVER VLLM_USE_AOT_COMPILE VLLM_USE_BREAKABLE_CUDAGRAPH
+    VLLM_USE_BYTECODE_HOOK VLLM_USE_DEEP_GEMM VLLM_USE_DEEP_GEMM_E8M0 VLLM_USE_DEEP_GEMM_TMA_ALIGNED_SCALES
+    VLLM_USE_DIRECT_DCP_A2A VLLM_USE_DIRECT_DCP_KV_GATHER VLLM_USE_DIRECT_DCP_Q_GATHER
+    VLLM_USE_EXPERIMENTAL_PARSER_CONTEXT VLLM_USE_FASTOKENS VLLM_USE_FLASHINFER_MOE_INT4
+    VLLM_USE_FLASHINFER_SAMPLER VLLM_USE_FUSED_MOE_GROUPED_TOPK VLLM_USE_LAYERNAME VLLM_USE_MEGA_AOT_ARTIFACT
+    VLLM_USE_MODELSCOPE VLLM_USE_NCCL_SYMM_MEM VLLM_USE_OINK_OPS VLLM_USE_PRECOMPILED VLLM_USE_PRECOMPILED_RUST
+    VLLM_USE_RAY_COMPILED_DAG_CHANNEL_TYPE VLLM_USE_RAY_COMPILED_DAG_OVERLAP_COMM
+    VLLM_USE_RAY_V2_EXECUTOR_BACKEND VLLM_USE_RAY_WRAPPED_PP_COMM VLLM_USE_RUST_BENCH VLLM_USE_RUST_FRONTEND
+    VLLM_USE_SPINLOOP_EXT VLLM_USE_STANDALONE_COMPILE VLLM_USE_TRITON_AWQ VLLM_V1_OUTPUT_PROC_CHUNK_SIZE
+    VLLM_V1_USE_OUTLINES_CACHE VLLM_VIDEO_FETCH_TIMEOUT VLLM_VIDEO_LOADER_BACKEND
+    VLLM_WEIGHT_OFFLOADING_DISABLE_PIN_MEMORY VLLM_WEIGHT_OFFLOADING_DISABLE_UVA VLLM_WORKER_MULTIPROC_METHOD
+    VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS VLLM_WSL2_ENABLE_PIN_MEMORY VLLM_XGRAMMAR_CACHE_MB VLLM_XLA_CACHE_PATH
+    VLLM_XLA_CHECK_RECOMPILATION VLLM_XLA_USE_SPMD VLLM_XPU_ENABLE_XPU_GRAPH VLLM_XPU_FORCE_N_CONTIG_WEIGHT
+    VLLM_XPU_INC_WNA16_BACKEND VLLM_XPU_USE_SAMPLER_KERNEL VLLM_ZENTORCH_WEIGHT_PREPACK
+    """.split()
+)

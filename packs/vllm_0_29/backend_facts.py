@@ -1,0 +1,473 @@
+"""The CUDA attention backends of vLLM 0.29.0: what each can run, as data and small predicates.
+
+Source: ``vllm/v1/attention/backends/`` (one file a backend; MLA in ``mla/``), ``vllm/v1/attention/backend.py:
+AttentionBackend.validate_configuration``. A predicate takes a :class:`Want`, one layer's wishes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import ceil
+from typing import Final
+
+import msgspec
+
+PLAIN: Final = frozenset({"auto", "float16", "bfloat16"})
+FP8: Final = frozenset({"fp8", "fp8_e4m3"})
+NVFP4: Final = frozenset({"nvfp4", "nvfp4_4over6"})
+PER_TOKEN_HEAD: Final = frozenset({"int4_per_token_head", "int8_per_token_head", "fp8_per_token_head"})
+TURBOQUANT: Final = frozenset({"turboquant_k8v4", "turboquant_4bit_nc", "turboquant_k3v4_nc", "turboquant_3bit_nc"})
+
+LBNHC, LBHNC, BLHNC, BLNHC = "LBNHC", "LBHNC", "BLHNC", "BLNHC"
+
+
+class Want(msgspec.Struct, frozen=True, kw_only=True):
+    """What one attention layer asks of a backend.
+
+    ``cache_dtype`` is the layer's string; ``block_size`` is set only where the user gave one. ``capability`` is the
+    GPU's. ``query_heads`` are the local ones; ``model_heads`` and ``model_kv_heads`` the local heads of the model as a
+    whole, ``model_head_size`` its widest head. ``flash_attn_version`` is a version forced by the configuration.
+    ``downloaded_kernels``: FlashInfer's downloadable kernels are at hand.
+    """
+
+    head_size: int
+    head_size_v: int
+    dtype: str
+    cache_dtype: str
+    block_size: int | None
+    mla: bool
+    sinks: bool
+    soft_cap: bool
+    mm_prefix: bool
+    window: bool
+    capability: tuple[int, int]
+    query_heads: int
+    model_heads: int
+    model_kv_heads: int
+    model_head_size: int
+    model_cache_dtype: str
+    qk_nope_head_dim: int | None
+    qk_rope_head_dim: int | None
+    flash_attn_version: int | None
+    downloaded_kernels: bool
+    dcp: bool
+    pcp: bool
+
+    @property
+    def family(self) -> int:
+        """The capability's major version."""
+        return self.capability[0]
+
+    @property
+    def quantized(self) -> bool:
+        """Whether the layer's cache is stored in a narrower format than the model's."""
+        return is_quantized(self.cache_dtype)
+
+
+class Kernel(msgspec.Struct, frozen=True):
+    """Block sizes a kernel runs on: exactly ``sizes``, or any multiple of one of them."""
+
+    sizes: tuple[int, ...]
+    multiples: bool = False
+
+    @property
+    def smallest(self) -> int:
+        """The smallest of the sizes."""
+        return min(self.sizes)
+
+    def supports(self, block_size: int) -> bool:
+        """Whether a cache block of this size can be cut into kernel blocks."""
+        return any(block_size % size == 0 for size in self.sizes)
+
+
+class Backend(msgspec.Struct, frozen=True, kw_only=True):
+    """One backend. ``kernel`` gives its block sizes for the model as a whole, ``layer_kernel`` for one layer where that
+    can differ. ``layouts`` is what its kernels take on
+    a compute capability, most preferred first; None where any will do."""
+
+    name: str
+    mla: bool = False
+    admits_capability: Callable[[tuple[int, int]], bool]
+    admits_head: Callable[[Want], bool]
+    admits_cache_dtype: Callable[[Want], bool]
+    kernel: Callable[[Want], Kernel]
+    layer_kernel: Callable[[Want], Kernel] | None = None
+    preferred_floor: Callable[[Want], int] = lambda want: 0
+    layouts: Callable[[tuple[int, int]], tuple[str, ...] | None] = lambda capability: None
+    dtypes: frozenset[str] = frozenset({"float16", "bfloat16"})
+    admits_sinks: Callable[[Want], bool] = lambda want: False
+    admits_mm_prefix: bool = False
+    windows: bool = True
+    dcp: bool = True
+    pcp: bool = False
+    combination: Callable[[Want], str | None] = lambda want: None
+    head_slots: Callable[[str, int], int] = lambda cache_dtype, heads: heads
+    content_bytes: Callable[[str, int, int, int], int] = lambda cache_dtype, k, v, element: (k + v) * element
+
+
+def is_quantized(cache_dtype: str) -> bool:
+    """``vllm/utils/torch_utils.py: is_quantized_kv_cache``: the cache dtypes that are a quantized format."""
+    return cache_dtype.startswith(("fp8", "nvfp4", "turboquant_")) or cache_dtype.endswith("per_token_head")
+
+
+def objections(backend: Backend, want: Want, *, asks_dcp: bool) -> Iterator[str]:
+    """Why ``backend`` cannot serve ``want``, in the release's order of checks; nothing where it can."""
+    if not backend.admits_head(want):
+        yield f"head size {want.head_size}"
+    if want.dtype not in backend.dtypes:
+        yield f"model dtype {want.dtype}"
+    if not backend.admits_cache_dtype(want):
+        yield f"cache dtype {want.cache_dtype}"
+    if want.block_size is not None and not backend.kernel(want).supports(want.block_size):
+        yield f"block size {want.block_size}"
+    if want.mm_prefix and not backend.admits_mm_prefix:
+        yield "bidirectional attention within an image"
+    if want.mla != backend.mla:
+        yield "latent attention" if want.mla else "attention without a latent"
+    if want.sinks and not backend.admits_sinks(want):
+        yield "attention sinks"
+    if not backend.admits_capability(want.capability):
+        yield f"compute capability {want.capability[0]}.{want.capability[1]}"
+    if want.window and not backend.windows:
+        yield "a sliding window"
+    if want.pcp and not backend.pcp:
+        yield "prefill context parallelism"
+    if asks_dcp and want.dcp and not backend.dcp:
+        yield "decode context parallelism"
+    if (reason := backend.combination(want)) is not None:
+        yield reason
+
+
+# --- FlashAttention ---------------------------------------------------------------------------------------------------
+
+
+def fa4_built(capability: tuple[int, int]) -> bool:
+    """Whether FlashAttention 4 runs on this GPU (``fa_utils.py: is_fa_version_supported``)."""
+    return capability[0] in (9, 10)
+
+
+def fa_version(
+    want: Want,
+    *,
+    head_size: int | None = None,
+    head_size_v: int | None = None,
+    sinks: bool = False,
+    own_hd256: bool = False,
+) -> int:
+    """FlashAttention's version for a layer: ``fa_utils.py: get_flash_attn_version``.
+
+    Hopper takes 3 and family 10 takes 4, everything else 2; a version the configuration forces comes before, and what
+    a version cannot do moves it. ``head_size`` None asks for the version before any layer is known; ``own_hd256`` says
+    that the caller can run FlashAttention 4's own kernel for heads of 256.
+    """
+    family = want.family
+    version = {9: 3, 10: 4}.get(family, 2)
+    if want.flash_attn_version is not None:
+        version = want.flash_attn_version
+    if family >= 10 and version == 3:
+        version = 4 if fa4_built(want.capability) else 2
+    if version == 3 and family == 9 and head_size is not None:
+        if head_size > 256 or (sinks and head_size_v is not None and head_size_v != head_size):
+            version = 4
+    if version == 4 and head_size == 256 and head_size_v in (None, 256) and family in (10, 11):
+        if not own_hd256 or _hd256_falls_back(want, sinks):
+            version = 2
+    if version == 4 and family >= 10 and head_size is not None and head_size > 128:
+        if not (head_size == 256 and head_size_v in (None, 256)) and not (head_size == 192 and head_size_v == 128):
+            version = 2
+    return version
+
+
+def _hd256_falls_back(want: Want, sinks: bool) -> bool:
+    """What FlashAttention 4's kernel for heads of 256 on family 10 cannot do (``_fa4_hd256_fallback_reason``)."""
+    return (
+        sinks
+        or want.soft_cap
+        or is_quantized(want.model_cache_dtype)
+        or (want.block_size is not None and want.block_size % 128 != 0)
+        or want.mm_prefix
+        or want.dcp
+    )
+
+
+def fa_stores_fp8(want: Want, *, head_size: int | None = None, sinks: bool = False, own_hd256: bool = False) -> bool:
+    """Whether FlashAttention keeps an fp8 cache: version 3 on Hopper, 4 on family 10."""
+    version = fa_version(want, head_size=head_size, head_size_v=head_size, sinks=sinks, own_hd256=own_hd256)
+    return (version == 3 and want.family == 9) or (version == 4 and want.family == 10)
+
+
+def fa_head(want: Want) -> bool:
+    """Multiples of 8 up to 256, up to 512 where FlashAttention 4 is built."""
+    return want.head_size % 8 == 0 and want.head_size <= (512 if fa4_built(want.capability) else 256)
+
+
+def fa_cache_dtype(want: Want) -> bool:
+    """The model's own formats, and fp8 where the version can store it."""
+    return want.cache_dtype in PLAIN or (want.cache_dtype in FP8 and fa_stores_fp8(want))
+
+
+def fa_sinks(want: Want) -> bool:
+    """FlashAttention 3 and 4."""
+    return fa_version(want) in (3, 4)
+
+
+def fa_combination(want: Want) -> str | None:
+    """What FlashAttention refuses only in combination."""
+    if want.sinks and want.capability < (9, 0):
+        return "attention sinks below compute capability 9.0"
+    if want.quantized and not fa_stores_fp8(want, head_size=want.head_size, sinks=want.sinks, own_hd256=True):
+        return f"cache dtype {want.cache_dtype} at head size {want.head_size}"
+    if want.mm_prefix and fa_version(want, head_size=want.head_size, sinks=want.sinks, own_hd256=True) != 4:
+        return f"bidirectional attention within an image at head size {want.head_size}"
+    return None
+
+
+def fa_hd256_block(want: Want) -> int | None:
+    """128 where the model's heads run on FlashAttention 4's kernel for heads of 256."""
+    model_head = want.model_head_size
+    if model_head != 256 or want.family not in (10, 11):
+        return None
+    return 128 if fa_version(want, head_size=256, own_hd256=True) == 4 else None
+
+
+def fa_kernel(want: Want) -> Kernel:
+    """Any multiple of 16, but 128-token pages for FlashAttention 4's kernel for heads of 256."""
+    fixed = fa_hd256_block(want)
+    return Kernel((16,), multiples=True) if fixed is None else Kernel((fixed,))
+
+
+# --- FlashInfer -------------------------------------------------------------------------------------------------------
+
+
+def flashinfer_sinks(want: Want) -> bool:
+    """With the downloadable kernels, on families 10 and 12."""
+    return want.downloaded_kernels and want.family in (10, 12)
+
+
+def flashinfer_cache_dtype(want: Want) -> bool:
+    """Plain and fp8 formats; nvfp4 on family 10 with the downloadable kernels."""
+    if want.cache_dtype in NVFP4:
+        return want.family == 10 and want.downloaded_kernels
+    return want.cache_dtype in PLAIN or want.cache_dtype in FP8 or want.cache_dtype == "fp8_e5m2"
+
+
+def flashinfer_kernel(want: Want) -> Kernel:
+    """16, 32 and 64; also 128 to 1024 on family 10 for grouped queries with the downloadable kernels."""
+    heads, kv_heads = want.model_heads, want.model_kv_heads
+    large = want.family == 10 and want.downloaded_kernels and heads // kv_heads > 1 and heads % kv_heads == 0
+    return Kernel((16, 32, 64, 128, 256, 512, 1024) if large else (16, 32, 64))
+
+
+def nvfp4_content(cache_dtype: str, k: int, v: int, element: int) -> int:
+    """nvfp4: each of K and V is a slot of packed halves and one scale byte for every 16 values."""
+    return k // 2 + k // 16 if cache_dtype in NVFP4 else (k + v) * element
+
+
+# --- other packings ---------------------------------------------------------------------------------------------------
+
+
+def per_token_head_content(cache_dtype: str, k: int, v: int, element: int) -> int:
+    """Per-token-head formats store two fp32 scales behind each head's K and V; int4 stores two values in a byte."""
+    if cache_dtype not in PER_TOKEN_HEAD:
+        return (k + v) * element
+    if cache_dtype == "int4_per_token_head":
+        k, v = k // 2, v // 2
+    return (k + v) * element + 8
+
+
+def turboquant_content(cache_dtype: str, k: int, v: int, element: int) -> int:
+    """One slot a head: K packed with a 2-byte norm (or fp8 without), V packed with two 2-byte factors; even in size."""
+    key_bits, value_bits = {
+        "turboquant_k8v4": (8, 4),
+        "turboquant_4bit_nc": (4, 4),
+        "turboquant_k3v4_nc": (3, 4),
+        "turboquant_3bit_nc": (3, 3),
+    }[cache_dtype]
+    key = k if key_bits == 8 else ceil(k * key_bits / 8) + 2
+    value = ceil(v * value_bits / 8) + 4
+    return (key + value + 1) // 2 * 2
+
+
+# --- MLA --------------------------------------------------------------------------------------------------------------
+
+DENSE_MLA_HEADS: Final = frozenset({320, 576})
+
+
+def mla_head(want: Want) -> bool:
+    """The latent widths the MLA kernels are built for."""
+    return want.head_size in DENSE_MLA_HEADS
+
+
+def flashinfer_mla_combination(want: Want) -> str | None:
+    """FlashInfer's MLA kernels are built for non-rotary widths of 64, 128 and 192."""
+    if want.qk_nope_head_dim not in (64, 128, 192):
+        return f"qk_nope_head_dim {want.qk_nope_head_dim}"
+    return None
+
+
+def tokenspeed_combination(want: Want) -> str | None:
+    """DeepSeek R1's widths alone."""
+    if want.qk_nope_head_dim != 128 or want.qk_rope_head_dim != 64:
+        return f"qk_nope_head_dim {want.qk_nope_head_dim} and qk_rope_head_dim {want.qk_rope_head_dim}"
+    return None
+
+
+def flashmla_combination(want: Want) -> str | None:
+    """The dense FlashMLA kernel is Hopper's."""
+    return None if want.family == 9 else "the dense kernel off Hopper"
+
+
+def _plain_and_fp8(want: Want) -> bool:
+    return want.cache_dtype in PLAIN or want.cache_dtype in FP8
+
+
+def _sixteens(want: Want) -> Kernel:
+    return Kernel((16,), multiples=True)
+
+
+BACKENDS: Final = {
+    backend.name: backend
+    for backend in (
+        Backend(
+            name="FLASH_ATTN",
+            admits_capability=lambda capability: capability >= (8, 0),
+            admits_head=fa_head,
+            admits_cache_dtype=fa_cache_dtype,
+            kernel=fa_kernel,
+            preferred_floor=lambda want: fa_hd256_block(want) or 0,
+            admits_sinks=fa_sinks,
+            admits_mm_prefix=True,
+            combination=fa_combination,
+        ),
+        Backend(
+            name="FLASHINFER",
+            admits_capability=lambda capability: (8, 0) <= capability <= (12, 1),
+            admits_head=lambda want: want.head_size in (64, 128, 256, 512),
+            admits_cache_dtype=flashinfer_cache_dtype,
+            kernel=flashinfer_kernel,
+            layouts=lambda capability: (LBHNC, BLHNC) if capability[0] == 10 else None,
+            admits_sinks=flashinfer_sinks,
+            head_slots=lambda cache_dtype, heads: 2 * heads if cache_dtype in NVFP4 else heads,
+            content_bytes=nvfp4_content,
+        ),
+        Backend(
+            name="TRITON_ATTN",
+            admits_capability=lambda capability: True,
+            admits_head=lambda want: want.head_size >= 32,
+            admits_cache_dtype=lambda want: (
+                _plain_and_fp8(want) or want.cache_dtype == "fp8_e5m2" or want.cache_dtype in PER_TOKEN_HEAD
+            ),
+            kernel=_sixteens,
+            dtypes=frozenset({"float16", "bfloat16", "float32"}),
+            admits_sinks=lambda want: True,
+            admits_mm_prefix=True,
+            dcp=False,
+            content_bytes=per_token_head_content,
+        ),
+        Backend(
+            name="FLEX_ATTENTION",
+            admits_capability=lambda capability: True,
+            admits_head=lambda want: True,
+            admits_cache_dtype=lambda want: want.cache_dtype in PLAIN,
+            kernel=_sixteens,
+            layouts=lambda capability: (LBNHC,),
+            dtypes=frozenset({"float16", "bfloat16", "float32"}),
+            admits_mm_prefix=True,
+            dcp=False,
+        ),
+        Backend(
+            name="TURBOQUANT",
+            admits_capability=lambda capability: True,
+            admits_head=lambda want: want.head_size > 0,
+            admits_cache_dtype=lambda want: want.cache_dtype in TURBOQUANT,
+            kernel=lambda want: Kernel((16, 32, 64, 128)),
+            layouts=lambda capability: (LBNHC,),
+            windows=False,
+            dcp=False,
+            content_bytes=turboquant_content,
+        ),
+        Backend(
+            name="FLASH_ATTN_MLA",
+            mla=True,
+            admits_capability=lambda capability: capability[0] == 9,
+            admits_head=mla_head,
+            admits_cache_dtype=lambda want: want.cache_dtype in PLAIN,
+            kernel=_sixteens,
+            pcp=True,
+        ),
+        Backend(
+            name="FLASHMLA",
+            mla=True,
+            admits_capability=lambda capability: capability[0] in (9, 10),
+            admits_head=mla_head,
+            admits_cache_dtype=_plain_and_fp8,
+            kernel=lambda want: Kernel((64,)),
+            pcp=True,
+            combination=flashmla_combination,
+        ),
+        Backend(
+            name="FLASHINFER_MLA",
+            mla=True,
+            admits_capability=lambda capability: capability[0] == 10,
+            admits_head=mla_head,
+            admits_cache_dtype=_plain_and_fp8,
+            kernel=lambda want: Kernel((32, 64)),
+            pcp=True,
+            combination=flashinfer_mla_combination,
+        ),
+        Backend(
+            name="TOKENSPEED_MLA",
+            mla=True,
+            admits_capability=lambda capability: capability[0] == 10,
+            admits_head=mla_head,
+            admits_cache_dtype=lambda want: want.cache_dtype in FP8,
+            kernel=lambda want: Kernel((32, 64)),
+            pcp=True,
+            combination=tokenspeed_combination,
+        ),
+        Backend(
+            name="CUTLASS_MLA",
+            mla=True,
+            admits_capability=lambda capability: capability[0] == 10,
+            admits_head=mla_head,
+            admits_cache_dtype=_plain_and_fp8,
+            kernel=lambda want: Kernel((128,)),
+            pcp=True,
+        ),
+        Backend(
+            name="TRITON_MLA",
+            mla=True,
+            admits_capability=lambda capability: True,
+            admits_head=lambda want: True,
+            admits_cache_dtype=_plain_and_fp8,
+            kernel=_sixteens,
+            pcp=True,
+        ),
+    )
+}
+
+#: Backends of the release that are never chosen for the layers modelled here; forcing one is not modelled.
+NOT_MODELLED: Final = frozenset(
+    {
+        "FLASH_ATTN_DIFFKV",
+        "TRITON_ATTN_DIFFKV",
+        "FLASH_ATTN_MLA_SPARSE",
+        "FLASHMLA_SPARSE",
+        "FLASHINFER_MLA_SPARSE",
+        "FLASHINFER_MLA_SPARSE_SM120",
+        "HPC_ATTN",
+    }
+)
+
+
+def priorities(want: Want) -> tuple[str, ...]:
+    """The order backends are tried in: ``vllm/platforms/cuda.py: _get_backend_priorities``."""
+    if want.mla:
+        if want.family == 10:
+            return ("FLASHINFER_MLA", "TOKENSPEED_MLA", "CUTLASS_MLA", "FLASH_ATTN_MLA", "FLASHMLA", "TRITON_MLA")
+        if want.family == 12:
+            return ("TRITON_MLA",)
+        return ("FLASH_ATTN_MLA", "FLASHMLA", "FLASHINFER_MLA", "TRITON_MLA")
+    if want.family == 10:
+        return ("FLASHINFER", "FLASH_ATTN", "TRITON_ATTN", "FLEX_ATTENTION", "TURBOQUANT")
+    return ("FLASH_ATTN", "FLASHINFER", "TRITON_ATTN", "FLEX_ATTENTION", "TURBOQUANT")

@@ -1,0 +1,191 @@
+"""Which attention backend serves each class of cache."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vllm_0_29.backend_facts import NOT_MODELLED, Want, objections
+from vllm_0_29.scheduler import mm_prefix
+
+from rulespack.errors import engine_refuses, not_modelled
+from rulespack.hooks import CacheDtype, LayerBackend
+from rulespack.kv.plan import Reason
+
+if TYPE_CHECKING:
+    from vllm_0_29.model import CacheClass, Model
+    from vllm_0_29.rules import Reasons, Rules
+
+    from rulespack.deployment import Deployment
+
+SOURCE = "vllm/platforms/cuda.py: CudaPlatformBase.get_attn_backend_cls"
+
+#: Layer classes that ask the selector; any other is handed its backend by the model.
+SELECTING = frozenset({"Attention", "ChunkedLocalAttention", "MLAAttention"})
+
+
+def select_backends(
+    rules: Rules, model: Model, deployment: Deployment, dtype: CacheDtype, reasons: Reasons
+) -> tuple[LayerBackend, ...]:
+    """One entry for each class of cache in registration order; a class whose layers are partly skipped is two."""
+    skipped = rules.skip_layers(model, deployment, dtype.layers)
+    chosen = []
+    for cls, caches in zip(model.classes, model.members, strict=True):
+        if cls.layer_class not in SELECTING:
+            name = rules.model_backends[cls.layer_class](rules, model, deployment, cls)
+            reasons.append(
+                Reason("attention-backend", name, {"layer": cls.layer_class}, "the model hands it to the layer", SOURCE)
+            )
+            chosen.append(LayerBackend(caches, name, dtype.layers))
+            continue
+        if not skipped:
+            parts = [(caches, dtype.layers)]
+        else:
+            parts = _parted(model, cls, caches, skipped, dtype.layers)
+        for part, layer_dtype in parts:
+            want = wants(rules, model, deployment, cls, layer_dtype, dtype.value)
+            chosen.append(LayerBackend(part, select(rules, deployment, want, reasons), layer_dtype))
+    return tuple(sorted(chosen, key=lambda part: part.caches[0])) if len(chosen) > 1 else tuple(chosen)
+
+
+def _parted(
+    model: Model, cls: CacheClass, caches: tuple[int, ...], skipped: frozenset[str], value: str
+) -> list[tuple[tuple[int, ...], str]]:
+    """A class's caches parted into those that keep the cache dtype and those that are skipped."""
+    if cls.node.window is not None and "sliding_window" in skipped:
+        return [(caches, "auto")]
+    plain = tuple(i for i in caches if str(model.layer_of[i]) in skipped)
+    rest = tuple(i for i in caches if str(model.layer_of[i]) not in skipped)
+    return [(part, kept) for part, kept in ((rest, value), (plain, "auto")) if part]
+
+
+def wants(rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, layer_dtype: str, value: str) -> Want:
+    """What a layer of this class asks of a backend (``selector.py: get_attn_backend``)."""
+    node = cls.node
+    tp = deployment.tensor_parallel_size
+    return Want(
+        head_size=node.d_h,
+        head_size_v=node.d_v or node.d_h,
+        dtype=model_dtype(model, deployment),
+        cache_dtype=layer_dtype,
+        block_size=deployment.block_size,
+        mla=cls.layer_class == "MLAAttention",
+        sinks=node.sinks,
+        soft_cap=model.soft_cap,
+        mm_prefix=mm_prefix(model, deployment),
+        window=node.window is not None,
+        capability=deployment.gpu.capability,
+        query_heads=node.n_q // tp,
+        model_heads=model.heads // tp,
+        model_kv_heads=max(1, model.kv_heads // tp),
+        model_head_size=model.head_size,
+        model_cache_dtype=value,
+        qk_nope_head_dim=node.qk_nope_head_dim,
+        qk_rope_head_dim=node.qk_rope_head_dim,
+        flash_attn_version=rules.flash_attn_version(model, deployment, value),
+        downloaded_kernels=deployment.env.get("VLLM_HAS_FLASHINFER_CUBIN", "1") != "0",
+        dcp=deployment.decode_context_parallel_size > 1,
+        pcp=deployment.prefill_context_parallel_size > 1,
+    )
+
+
+def select(rules: Rules, deployment: Deployment, want: Want, reasons: Reasons) -> str:
+    """The backend's name: the one that was forced where it can serve the layer, else the first that can.
+
+    Refused by the engine where the forced one cannot, or none can.
+    """
+    forced = forced_backend(deployment)
+    inputs = {"head_size": want.head_size, "cache_dtype": want.cache_dtype, "block_size": want.block_size}
+    if forced is not None:
+        backend = rules.backends.get(forced)
+        if backend is None:
+            raise not_modelled("backend-modelled", f"the attention backend {forced} is not modelled for these layers")
+        against = list(objections(backend, want, asks_dcp=rules.selector_asks_dcp))
+        if against:
+            raise engine_refuses(
+                "forced-backend-valid",
+                "ValueError",
+                "construct",
+                f"{forced} cannot serve layers of head size {want.head_size}: {', '.join(against)}",
+                SOURCE,
+            )
+        reasons.append(Reason("attention-backend", forced, inputs, "as asked", SOURCE))
+        return forced
+    passed = []
+    for name in rules.priorities(want):
+        against_first = next(objections(rules.backends[name], want, asks_dcp=rules.selector_asks_dcp), None)
+        if against_first is None:
+            because = "the first in order for this GPU"
+            if passed:
+                because = "the first that can; before it " + ", ".join(
+                    f"{other} cannot ({why})" for other, why in passed
+                )
+            reasons.append(Reason("attention-backend", name, inputs, because, SOURCE))
+            return name
+        passed.append((name, against_first))
+    raise engine_refuses(
+        "backend-found",
+        "ValueError",
+        "construct",
+        f"no attention backend serves head size {want.head_size} with cache dtype {want.cache_dtype} on compute "
+        f"capability {want.capability[0]}.{want.capability[1]}: "
+        + "; ".join(f"{name} ({why})" for name, why in passed),
+        SOURCE,
+    )
+
+
+def forced_backend(deployment: Deployment) -> str | None:
+    """The backend the arguments force, in upper case as the release's names are; None for ``auto``."""
+    asked = deployment.attention_backend
+    if asked is None and deployment.attention_config is not None:
+        asked = deployment.attention_config.get("backend")
+    if asked is None or asked.lower() == "auto":
+        return None
+    return asked.upper()
+
+
+def flash_attn_version(model: Model, deployment: Deployment, value: str) -> int | None:
+    """The FlashAttention version the configuration forces: what was asked, else 4 for an architecture whose layers
+    differ in head size, where it is built (``vllm/model_executor/models/config.py``)."""
+    asked = (deployment.attention_config or {}).get("flash_attn_version")
+    if asked is not None:
+        return int(asked)
+    if model.architecture.wide_heads_take_fa4 and len(model.head_sizes) > 1 and deployment.gpu.family in (9, 10):
+        return 4
+    return None
+
+
+def model_dtype(model: Model, deployment: Deployment) -> str:
+    """The dtype the model runs in, by torch's name: ``--dtype`` where stated, else the checkpoint's."""
+    asked = deployment.dtype
+    if asked == "auto":
+        return "bfloat16" if model.dtype == "float32" else model.dtype
+    return {"half": "float16", "float": "float32"}.get(asked, asked)
+
+
+def check_backend_arguments(rules: Rules, deployment: Deployment) -> None:
+    """The backend named by the arguments exists in the release, and is one that is modelled."""
+    config = deployment.attention_config or {}
+    modelled = {"backend", "flash_attn_version"}
+    for key in config:
+        if key not in modelled:
+            raise not_modelled("attention-config-modelled", f"attention_config.{key} is not modelled")
+    if deployment.attention_backend is not None and config.get("backend") is not None:
+        raise engine_refuses(
+            "one-attention-backend",
+            "ValueError",
+            "config",
+            "attention_backend and attention_config.backend are both given",
+            "vllm/engine/arg_utils.py: EngineArgs.create_engine_config",
+        )
+    forced = forced_backend(deployment)
+    if forced is None or forced in rules.backends:
+        return
+    if forced in NOT_MODELLED:
+        raise not_modelled("backend-modelled", f"the attention backend {forced} is not modelled")
+    raise engine_refuses(
+        "backend-known",
+        "ValueError" if deployment.attention_backend is not None else "ValidationError",
+        "config",
+        f"vLLM {rules.release} has no CUDA attention backend {forced}; there are: {', '.join(rules.backends)}",
+        "vllm/v1/attention/backends/registry.py: AttentionBackendEnum",
+    )

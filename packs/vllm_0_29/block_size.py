@@ -1,0 +1,110 @@
+"""The attention block size, and the block size of window layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from vllm_0_29.backend_facts import Backend, Want
+from vllm_0_29.backends import model_dtype, wants
+
+from rulespack.errors import engine_refuses
+from rulespack.kv.plan import Reason
+from rulespack.kv.specs import DTYPE_BYTES
+
+if TYPE_CHECKING:
+    from vllm_0_29.model import Model
+    from vllm_0_29.rules import Reasons, Rules
+
+    from rulespack.deployment import Deployment
+    from rulespack.hooks import CacheDtype, LayerBackend
+
+SOURCE = "vllm/platforms/interface.py: Platform.update_block_size_for_backend"
+SKIP_SOURCE = "vllm/platforms/interface.py: Platform._align_heterogeneous_kv_block_size"
+
+DEFAULT_BLOCK_SIZE: Final = 16
+
+
+def block_size(
+    rules: Rules,
+    model: Model,
+    deployment: Deployment,
+    dtype: CacheDtype,
+    layers: Sequence[LayerBackend],
+    reasons: Reasons,
+) -> tuple[int, int | None]:
+    """The block size in tokens the specs are made with, and the page in bytes skipped layers are padded to (or None).
+
+    What was asked stays; otherwise the backends say. With skipped layers the block grows until one of its pages in
+    the cache dtype covers a kernel block in the model's own.
+    """
+    served = [(rules.backends[part.backend], _want(rules, model, deployment, dtype, part)) for part in layers]
+    if deployment.block_size is not None:
+        size, because = deployment.block_size, "as asked"
+    else:
+        size = rules.preferred_block_size(rules, served)
+        because = f"what {'/'.join(dict.fromkeys(part.backend for part in layers))} prefers"
+    page = None
+    if rules.skip_layers(model, deployment, dtype.layers):
+        grown, page = _cover_skipped(model, deployment, dtype, served[0], size)
+        if grown != size:
+            size, because = grown, "one page must cover a kernel block of the layers left in the model's own dtype"
+    reasons.append(Reason("block-size", size, {"asked": deployment.block_size}, because, SOURCE))
+    return size, page
+
+
+def preferred_block_size(rules: Rules, served: Sequence[tuple[Backend, Want]]) -> int:
+    """What the first registered layer's backend prefers."""
+    return preferred(*served[0])
+
+
+def preferred(backend: Backend, want: Want) -> int:
+    """One backend's preference: 16 where a kernel size divides it, else the smallest kernel size; not below a floor."""
+    kernel = backend.kernel(want)
+    size = DEFAULT_BLOCK_SIZE if kernel.supports(DEFAULT_BLOCK_SIZE) else kernel.smallest
+    return max(size, backend.preferred_floor(want))
+
+
+def window_block_size(backend: Backend, want: Want, block_size: int, token_bytes: int, page: int | None) -> int:
+    """A window layer's own block in tokens: the smallest kernel size, or the largest whose page fits ``page`` bytes."""
+    sizes = backend.kernel(want).sizes
+    if page is None:
+        return min(sizes)
+    fitting = [size for size in sizes if size * token_bytes <= page]
+    return max(fitting) if fitting else min(sizes)
+
+
+def _cover_skipped(
+    model: Model, deployment: Deployment, dtype: CacheDtype, first: tuple[Backend, Want], size: int
+) -> tuple[int, int | None]:
+    backend, want = first
+    heads = max(1, model.kv_heads // deployment.tensor_parallel_size)
+    own = DTYPE_BYTES[model_dtype(model, deployment)]
+    primary = _token_bytes(backend, dtype.value, heads, model.head_size, own)
+    skipped = _token_bytes(backend, "auto", heads, model.head_size, own)
+    if skipped < primary:
+        raise engine_refuses(
+            "skipped-layers-not-narrower",
+            "AssertionError",
+            "construct",
+            f"a token of a skipped layer takes {skipped} bytes, less than the {primary} of the others",
+            SKIP_SOURCE,
+        )
+    if skipped == primary:
+        return size, None
+    smallest = backend.kernel(want).smallest
+    step = max(smallest, size)
+    grown = step * -(-(skipped * smallest) // (step * primary))
+    size = max(size, grown)
+    return size, size * primary
+
+
+def _token_bytes(backend: Backend, cache_dtype: str, heads: int, head_size: int, own: int) -> int:
+    element = own if cache_dtype in ("auto", "float16", "bfloat16") else 1
+    content = backend.content_bytes(cache_dtype, head_size, head_size, element)
+    return backend.head_slots(cache_dtype, heads) * content
+
+
+def _want(rules: Rules, model: Model, deployment: Deployment, dtype: CacheDtype, part: LayerBackend) -> Want:
+    cls = model.classes[model.class_of[part.caches[0]]]
+    return wants(rules, model, deployment, cls, part.cache_dtype, dtype.value)

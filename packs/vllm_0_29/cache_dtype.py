@@ -1,0 +1,56 @@
+"""Which cache dtype really runs, and which layers are left out of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rulespack.hooks import CacheDtype
+from rulespack.kv.plan import Reason
+
+if TYPE_CHECKING:
+    from vllm_0_29.model import Model
+    from vllm_0_29.rules import Rules
+
+    from rulespack.deployment import Deployment
+
+MODELOPT_SOURCE = "vllm/utils/torch_utils.py: resolve_kv_cache_dtype_string"
+SCHEME_SOURCE = "vllm/model_executor/layers/attention/attention.py: Attention.__init__"
+SKIP_SOURCE = "vllm/model_executor/layers/attention/attention.py: Attention.__init__"
+
+#: What a ModelOpt checkpoint's cache format makes of ``auto``.
+MODELOPT_FORMATS: Final = {"FP8": "fp8_e4m3", "NVFP4": "nvfp4"}
+
+#: Layers kept in the model's own format at each end of the model under turboquant.
+BOUNDARY_LAYERS: Final = 2
+
+
+def cache_dtype(rules: Rules, model: Model, deployment: Deployment) -> CacheDtype:
+    """The engine's string after every rewrite: what was asked, or what the checkpoint says where nothing was.
+
+    A ModelOpt checkpoint that names its cache format turns ``auto`` into it; a compressed-tensors checkpoint that
+    carries a cache scheme turns it into fp8 when the first ordinary attention layer is built.
+    """
+    asked = deployment.kv_cache_dtype
+    value, because, source = asked, "as asked" if asked != "auto" else "left to the model's own dtype", MODELOPT_SOURCE
+    quantization = model.quantization
+    if asked == "auto" and quantization is not None:
+        algorithm = (quantization.kv_cache_algorithm or "").upper()
+        if quantization.method.startswith("modelopt") and algorithm in MODELOPT_FORMATS:
+            value, because = MODELOPT_FORMATS[algorithm], f"the ModelOpt checkpoint names {algorithm} for its cache"
+        elif quantization.kv_cache_scheme and any(cls.layer_class != "MLAAttention" for cls in model.classes):
+            value, because, source = "fp8", "the checkpoint carries a cache scheme of its own", SCHEME_SOURCE
+    inputs = {"asked": asked, "quantization": None if quantization is None else quantization.method}
+    return CacheDtype(value, value, (Reason("cache-dtype", value, inputs, because, source),))
+
+
+def skip_layers(model: Model, deployment: Deployment, value: str) -> frozenset[str]:
+    """What keeps the model's own dtype under ``kv_cache_dtype_skip_layers``: layer indices, or ``sliding_window``.
+
+    Under turboquant the two layers at each end of the model are added, at most half of them.
+    """
+    skipped = frozenset(deployment.kv_cache_dtype_skip_layers)
+    if value.startswith("turboquant_"):
+        count = model.num_layers
+        ends = min(BOUNDARY_LAYERS, count // 2)
+        skipped |= {str(i) for i in (*range(ends), *range(count - ends, count))}
+    return skipped

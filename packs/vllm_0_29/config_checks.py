@@ -1,0 +1,271 @@
+"""What the release refuses while it reads the arguments, and what of them is not modelled.
+
+Source: ``vllm/engine/arg_utils.py: EngineArgs.create_engine_config`` and the configuration classes it makes; an error
+raised inside one of them reaches the user as pydantic's ValidationError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from vllm_0_29 import arguments
+from vllm_0_29.backends import check_backend_arguments
+from vllm_0_29.manager import connector_name
+
+from rulespack.deployment import READERS
+from rulespack.errors import BadDeployment, Refused, engine_refuses, not_modelled
+
+if TYPE_CHECKING:
+    from vllm_0_29.model import Model
+    from vllm_0_29.rules import Rules
+
+    from rulespack.deployment import Deployment
+
+CONFIG_SOURCE = "vllm/engine/arg_utils.py: EngineArgs.create_engine_config"
+PARALLEL_SOURCE = "vllm/config/model.py: ModelConfig.verify_with_parallel_config"
+
+MODEL_DTYPES: Final = ("auto", "half", "float16", "bfloat16", "float", "float32")
+MAMBA_DTYPES: Final = ("auto", "float32", "float16", "bfloat16")
+MAMBA_MODES: Final = ("none", "align", "all")
+USAGE_CONTEXTS: Final = (
+    "UNKNOWN_CONTEXT",
+    "LLM_CLASS",
+    "API_SERVER",
+    "OPENAI_API_SERVER",
+    "OPENAI_BATCH_RUNNER",
+    "ENGINE_CONTEXT",
+)
+CONNECTOR_ROLES: Final = ("kv_producer", "kv_consumer", "kv_both")
+#: Compute-capability major versions whose backends are modelled.
+FAMILIES: Final = (8, 9, 10, 12)
+
+
+def invalid(rule: str, reason: str, source: str = CONFIG_SOURCE) -> Refused:
+    """A refusal of the release's own argument validation."""
+    return engine_refuses(rule, "ValidationError", "config", reason, source)
+
+
+def check_deployment(rules: Rules, model: Model, deployment: Deployment) -> None:
+    """Refuse what the release refuses or what is not modelled; raise BadDeployment for a name it does not have."""
+    stated = deployment.stated
+    for name in stated:
+        if name not in READERS or name in rules.absent_arguments:
+            _check_name(rules, name)
+    for check in CHECKS:
+        check(rules, model, deployment)
+    if len(stated) > 1 or "gpu" not in stated:
+        for check in STATED_CHECKS:
+            check(rules, model, deployment)
+
+
+def _check_name(rules: Rules, name: str) -> None:
+    kind = rules.arguments.get(name)
+    if kind is None:
+        raise BadDeployment(f"{name}: vLLM {rules.release} has no such argument")
+    if kind == "unmodelled":
+        raise not_modelled("argument-modelled", f"the argument {name} could change the plan and is not modelled")
+
+
+def _gpu(rules: Rules, model: Model, deployment: Deployment) -> None:
+    if deployment.gpu.family not in FAMILIES:
+        major, minor = deployment.gpu.capability
+        raise not_modelled("capability-modelled", f"GPUs of compute capability {major}.{minor} are not modelled")
+
+
+def _dtype_names(rules: Rules, model: Model, deployment: Deployment) -> None:
+    asked = deployment.kv_cache_dtype
+    if asked not in rules.cache_dtypes:
+        raise invalid(
+            "cache-dtype-accepted",
+            f"kv_cache_dtype {asked!r} is none that vLLM {rules.release} accepts: {', '.join(sorted(rules.cache_dtypes))}",
+            "vllm/config/cache.py: CacheDType",
+        )
+    if model.mla and asked.startswith("nvfp4") and not asked.endswith("_ds_mla"):
+        raise invalid("nvfp4-without-mla", f"kv_cache_dtype {asked} is not supported for latent attention")
+    if deployment.dtype not in MODEL_DTYPES:
+        raise invalid("model-dtype-accepted", f"dtype {deployment.dtype!r} is none of {', '.join(MODEL_DTYPES)}")
+    if asked in ("float16", "bfloat16") and asked != model.dtype and deployment.dtype == "auto":
+        raise not_modelled("cache-dtype-is-model-dtype", f"a {asked} cache for a {model.dtype} model is not modelled")
+
+
+def _heads(rules: Rules, model: Model, deployment: Deployment) -> None:
+    tp, dcp = deployment.tensor_parallel_size, deployment.decode_context_parallel_size
+    if tp % dcp:
+        raise invalid(
+            "dcp-divides-tp",
+            f"tensor_parallel_size {tp} is not divisible by decode_context_parallel_size {dcp}",
+            "vllm/config/parallel.py: ParallelConfig._validate_parallel_config",
+        )
+    if model.heads % tp:
+        raise invalid("heads-divide", f"{model.heads} attention heads are not divisible by {tp} ranks", PARALLEL_SOURCE)
+    if deployment.enable_expert_parallel and model.experts == 0:
+        raise invalid(
+            "experts-for-expert-parallelism",
+            "expert parallelism was asked for a model without experts",
+            PARALLEL_SOURCE,
+        )
+    if deployment.pipeline_parallel_size > 1 and not model.architecture.pipeline_parallel:
+        raise engine_refuses(
+            "pipeline-parallel-supported",
+            "NotImplementedError",
+            "config",
+            f"{model.architecture_name} does not support pipeline parallelism",
+            PARALLEL_SOURCE,
+        )
+    if dcp > 1 and not model.mla:
+        _dcp_heads(model, tp, dcp)
+
+
+def _dcp_heads(model: Model, tp: int, dcp: int) -> None:
+    kv_heads = model.kv_heads
+    if tp <= kv_heads:
+        raise invalid(
+            "dcp-beyond-kv-heads",
+            f"decode context parallelism needs more than {kv_heads} ranks, one for each KV head, and there are {tp}",
+            PARALLEL_SOURCE,
+        )
+    if dcp > tp // kv_heads:
+        raise invalid(
+            "dcp-within-replicas",
+            f"decode_context_parallel_size {dcp} is more than the {tp // kv_heads} ranks that share a KV head",
+            PARALLEL_SOURCE,
+        )
+    if model.heads // kv_heads % dcp:
+        raise invalid(
+            "dcp-divides-queries",
+            f"{model.heads // kv_heads} query heads a KV head are not divisible by decode_context_parallel_size {dcp}",
+            PARALLEL_SOURCE,
+        )
+
+
+def _environment(rules: Rules, model: Model, deployment: Deployment) -> None:
+    for name in deployment.env:
+        if name in rules.environment or not name.startswith("VLLM_"):
+            continue
+        if name in rules.environment_unmodelled:
+            raise not_modelled(
+                "environment-modelled", f"the environment variable {name} could change the plan and is not modelled"
+            )
+        if name not in rules.environment_inert:
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, [*rules.environment, *rules.environment_inert], n=1)
+            meant = f"; did you mean {near[0]}?" if near else ""
+            raise BadDeployment(f"env.{name}: vLLM {rules.release} has no such environment variable{meant}")
+    asked = deployment.env.get("VLLM_KV_CACHE_LAYOUT")
+    if asked is not None and asked not in rules.layout_names:
+        raise engine_refuses(
+            "layout-known",
+            "ValueError",
+            "groups",
+            f"VLLM_KV_CACHE_LAYOUT {asked!r} is none of {', '.join(rules.layout_names)}",
+            "vllm/envs.py: VLLM_KV_CACHE_LAYOUT",
+        )
+
+
+def _usage_context(rules: Rules, model: Model, deployment: Deployment) -> None:
+    if deployment.usage_context not in USAGE_CONTEXTS:
+        raise BadDeployment(f"usage_context: {deployment.usage_context!r} is none of {', '.join(USAGE_CONTEXTS)}")
+
+
+def _drafts(rules: Rules, model: Model, deployment: Deployment) -> None:
+    if deployment.speculative_config is not None:
+        raise not_modelled("speculative-decoding-modelled", "speculative_config is not modelled yet")
+
+
+def _overrides(rules: Rules, model: Model, deployment: Deployment) -> None:
+    if deployment.hf_overrides:
+        raise not_modelled(
+            "hf-overrides-modelled",
+            "hf_overrides change the configuration before a graph is derived from it, which is not modelled yet; "
+            "derive a graph from the changed configuration",
+        )
+    if deployment.quantization is not None:
+        own = model.quantization.method if model.quantization is not None else None
+        if deployment.quantization != own:
+            raise not_modelled(
+                "quantization-as-checkpoint",
+                f"quantization {deployment.quantization!r} over a checkpoint of {own or 'no'} quantization is not modelled",
+            )
+    if deployment.disable_sliding_window and any(cls.node.window is not None for cls in model.classes):
+        raise not_modelled(
+            "disable-sliding-window-modelled", "disable_sliding_window is not modelled for a model with windows"
+        )
+    if deployment.limit_mm_per_prompt is not None and model.multimodal is not None and model.multimodal.prefix_lm:
+        raise not_modelled(
+            "limit-mm-modelled", "limit_mm_per_prompt is not modelled for a model with bidirectional images"
+        )
+
+
+def _parallel(rules: Rules, model: Model, deployment: Deployment) -> None:
+    if deployment.prefill_context_parallel_size > 1:
+        raise not_modelled("pcp-modelled", "prefill context parallelism is not modelled")
+    interleave = deployment.cp_kv_cache_interleave_size
+    if interleave not in (None, 1) and deployment.decode_context_parallel_size > 1:
+        raise not_modelled("interleave-modelled", "cp_kv_cache_interleave_size above 1 is not modelled")
+    if deployment.distributed_executor_backend == "external_launcher":
+        raise not_modelled("external-launcher-modelled", "the external_launcher executor is not modelled")
+    if deployment.pipeline_parallel_size > model.num_layers:
+        raise not_modelled(
+            "stages-hold-layers", f"{deployment.pipeline_parallel_size} pipeline stages for {model.num_layers} layers"
+        )
+
+
+def _connector(rules: Rules, model: Model, deployment: Deployment) -> None:
+    name = connector_name(rules, deployment)
+    config = deployment.kv_transfer_config
+    if config is None:
+        return
+    role = config.get("kv_role")
+    if role is not None and role not in CONNECTOR_ROLES:
+        raise invalid("connector-role-accepted", f"kv_role {role!r} is none of {', '.join(CONNECTOR_ROLES)}")
+    if name is not None and role is None:
+        raise invalid("connector-role-stated", f"the KV connector {name} needs a kv_role")
+    if name is not None and name.startswith("Nixl") and deployment.decode_context_parallel_size > 1:
+        if not model.mla or deployment.decode_context_parallel_size != deployment.tensor_parallel_size:
+            raise invalid(
+                "nixl-dcp",
+                "the NIXL connector takes decode context parallelism only over all tensor-parallel ranks of a latent cache",
+                "vllm/config/vllm.py: VllmConfig.__post_init__",
+            )
+
+
+def _mamba(rules: Rules, model: Model, deployment: Deployment) -> None:
+    for name in ("mamba_cache_dtype", "mamba_ssm_cache_dtype"):
+        if getattr(deployment, name) not in MAMBA_DTYPES:
+            raise invalid(
+                "mamba-dtype-accepted", f"{name} {getattr(deployment, name)!r} is none of {', '.join(MAMBA_DTYPES)}"
+            )
+    mode = deployment.mamba_cache_mode
+    if mode is not None and mode not in MAMBA_MODES:
+        raise invalid("mamba-mode-accepted", f"mamba_cache_mode {mode!r} is none of {', '.join(MAMBA_MODES)}")
+    if mode not in (None, "none") or deployment.mamba_block_size is not None:
+        raise not_modelled(
+            "mamba-flags-modelled", "mamba_cache_mode and mamba_block_size are not modelled for a model without state"
+        )
+
+
+def _backend(rules: Rules, model: Model, deployment: Deployment) -> None:
+    check_backend_arguments(rules, deployment)
+
+
+Check = Callable[["Rules", "Model", "Deployment"], None]
+
+#: Checks of every question, in the release's order where it has one.
+CHECKS: Final[tuple[Check, ...]] = (_gpu,)
+#: Checks that can only fail where something beyond the GPU was stated.
+STATED_CHECKS: Final[tuple[Check, ...]] = (
+    _usage_context,
+    _environment,
+    _overrides,
+    _drafts,
+    _dtype_names,
+    _parallel,
+    _heads,
+    _backend,
+    _connector,
+    _mamba,
+)
+
+ARGUMENTS: Final = dict.fromkeys(arguments.INERT, "inert") | dict.fromkeys(arguments.UNMODELLED, "unmodelled")

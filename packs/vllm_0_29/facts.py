@@ -1,0 +1,79 @@
+"""What vLLM 0.29.0 accepts and serves: names, connectors, architectures."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from vllm_0_29.backend_facts import FP8, NVFP4, PER_TOKEN_HEAD, PLAIN, TURBOQUANT
+from vllm_0_29.model import Architecture, CacheName, Unserved
+from vllm_0_29.rules import Connector
+
+#: ``vllm/config/cache.py: CacheDType``.
+CACHE_DTYPES: Final = PLAIN | FP8 | NVFP4 | PER_TOKEN_HEAD | TURBOQUANT | {"fp8_e5m2", "fp8_inc", "fp8_ds_mla"}
+
+#: ``vllm/config/speculative.py``: methods, and the aliases that become ``mtp``.
+SPECULATIVE_METHODS: Final = frozenset(
+    """
+    ngram ngram_gpu medusa mlp_speculator draft_model suffix custom_class eagle eagle3 extract_hidden_states dflash
+    dspark mtp deepseek_mtp dots3_note_mtp mimo_mtp mimo_v2_mtp glm4_moe_mtp glm4_moe_lite_mtp glm_ocr_mtp ernie_mtp
+    nemotron_h_mtp exaone_moe_mtp exaone4_5_mtp qwen3_next_mtp qwen4_exp_mtp qwen3_5_mtp longcat_flash_mtp
+    bailing_hybrid_mtp bailing_hybrid_v3_mtp minimax_m3_mtp kimi_k3_mtp pangu_ultra_moe_mtp step3p5_mtp hy_v3_mtp
+    hy_v4_mtp gemma4_mtp inkling_mtp
+    """.split()
+)
+
+#: ``vllm/distributed/kv_transfer/kv_connector/factory.py``: every connector but those of a user's own module.
+CONNECTORS: Final = {
+    "NixlConnector": Connector(True, "LBHNC", layout_spares_mla=True),
+    "NixlPullConnector": Connector(True, "LBHNC", layout_spares_mla=True),
+    "NixlPushConnector": Connector(True, "LBHNC", layout_spares_mla=True),
+    "OffloadingConnector": Connector(True, "LBHNC"),
+    "SimpleCPUOffloadConnector": Connector(True),
+    "MooncakeConnector": Connector(True, "LBHNC", layout_spares_mla=True),
+    "MooncakeStoreConnector": Connector(True),
+    "DecodeBenchConnector": Connector(True),
+    "ExampleHiddenStatesConnector": Connector(True, "LBNHC"),
+    "MoRIIOConnector": Connector(False),
+    "LMCacheConnectorV1": Connector(False),
+    "LMCacheMPConnector": Connector(False),
+    "ExampleConnector": Connector(False),
+    "FlexKVConnectorV1": Connector(False),
+    "HF3FSKVConnector": Connector(False),
+}
+
+PLAIN_MODEL: Final = Architecture()
+NESTED_MODEL: Final = Architecture(prefix="language_model.model.layers.")
+
+#: ``vllm/model_executor/models/registry.py``, as far as the families are modelled.
+ARCHITECTURES: Final = {
+    "DeepseekV2ForCausalLM": PLAIN_MODEL,
+    "DeepseekV3ForCausalLM": PLAIN_MODEL,
+    "Gemma2ForCausalLM": PLAIN_MODEL,
+    "Gemma3ForCausalLM": Architecture(rope_already_applied=True),
+    "Gemma3ForConditionalGeneration": Architecture(prefix=NESTED_MODEL.prefix, rope_already_applied=True),
+    "Gemma4ForConditionalGeneration": Architecture(prefix=NESTED_MODEL.prefix, wide_heads_take_fa4=True),
+    "Glm4MoeLiteForCausalLM": PLAIN_MODEL,
+    "GptOssForCausalLM": Architecture(caches={"kv": CacheName(".attn.attn")}),
+    "GraniteMoeForCausalLM": PLAIN_MODEL,
+    "KimiK25ForConditionalGeneration": NESTED_MODEL,
+    "Llama4ForConditionalGeneration": NESTED_MODEL,
+    "LlamaForCausalLM": PLAIN_MODEL,
+    "MiniMaxM2ForCausalLM": PLAIN_MODEL,
+    "MistralForCausalLM": PLAIN_MODEL,
+    "MistralLarge3ForCausalLM": PLAIN_MODEL,
+    "MixtralForCausalLM": PLAIN_MODEL,
+    "Qwen2ForCausalLM": PLAIN_MODEL,
+    "Qwen3ForCausalLM": PLAIN_MODEL,
+    "Qwen3MoeForCausalLM": PLAIN_MODEL,
+    "Qwen3VLMoeForConditionalGeneration": NESTED_MODEL,
+}
+
+#: Architectures whose checkpoints the release cannot load.
+UNSERVED: Final = {
+    "DeepseekV41ForCausalLM": Unserved(
+        "ValidationError",
+        "config",
+        "this release knows no model type deepseek_v41, and neither does its Transformers",
+        "vllm/transformers_utils/config.py: get_config",
+    ),
+}

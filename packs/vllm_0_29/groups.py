@@ -1,0 +1,271 @@
+"""How the caches form groups, and what one block of the shared pool costs.
+
+Source: ``vllm/v1/core/kv_cache_utils.py: get_kv_cache_groups``. The branches are tried in the release's order: no cache;
+one spec; one type; packed pages; pages made equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+from vllm_0_29.layout import BLOCK_OUTERMOST
+
+from rulespack.errors import engine_refuses
+from rulespack.hooks import CacheGroup, Grouping, OwnedCaches
+from rulespack.kv.plan import Reason, Stage
+from rulespack.kv.specs import Spec, with_block_size, with_padded_page
+
+if TYPE_CHECKING:
+    from vllm_0_29.rules import Rules
+
+    from rulespack.deployment import Deployment
+    from rulespack.hooks import Resolution
+
+SOURCE = "vllm/v1/core/kv_cache_utils.py: get_kv_cache_groups"
+PACKED_SOURCE = "vllm/v1/core/kv_cache_utils.py: _get_packed_kv_cache_groups"
+PAGE_SOURCE = "vllm/v1/core/kv_cache_utils.py: _get_kv_cache_groups_uniform_page_size"
+COST_SOURCE = "vllm/v1/core/kv_cache_utils.py: _get_kv_cache_bytes_per_block"
+
+UNIFORM_TYPE = "UniformTypeKVCacheSpecs"
+
+#: Classes whose pages may not be padded to a larger one.
+UNPADDABLE = frozenset({"MLAAttentionSpec"})
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A group on the way: its caches, the spec the engine gives it, and every cache's own page by its spec."""
+
+    caches: tuple[int, ...]
+    spec: Spec
+
+
+def groups(rules: Rules, deployment: Deployment, resolution: Resolution, owned: OwnedCaches) -> Grouping:
+    """The groups in the engine's order and the bytes of a block.
+
+    Refused by the engine where pages of several sizes can be neither divided nor padded.
+    """
+    hybrid = resolution.resolved.hybrid_kv_cache_manager
+    if not hybrid:
+        owned = rules.promote(rules, owned)
+    specs, spec_of = owned.specs, owned.spec_of
+    if not specs:
+        return Grouping(groups=(), bytes_per_block=0)
+    everything = tuple(range(len(spec_of)))
+    pages = [specs[index].page_size_bytes for index in spec_of]
+    if len({rules.merge_key(spec) for spec in specs}) == 1:
+        parts = [Part(everything, merged(specs))]
+        rule, because, source = "one-group", "every cache has the same spec", SOURCE
+    elif len({rules.uniform_key(spec) for spec in specs}) == 1:
+        parts = [Part(everything, uniform_type([specs[index] for index in spec_of]))]
+        rule, because, source = "one-type-group", "the caches differ in page size alone, and grow alike", SOURCE
+    elif resolution.resolved.kv_cache_layout in BLOCK_OUTERMOST and len({spec.page_size_bytes for spec in specs}) > 1:
+        parts = packed(rules, specs, spec_of)
+        rule, because, source = (
+            "packed-groups",
+            "the layout puts the block outermost, so pages of any size pack",
+            PACKED_SOURCE,
+        )
+    else:
+        equal = equal_pages(specs)
+        pages = [equal[index].page_size_bytes for index in spec_of]
+        parts, because = uniform_page(rules, equal, spec_of)
+        rule, source = "equal-page-groups", PAGE_SOURCE
+    whole = block_cost(rules, owned.specs, [part.caches for part in parts], pages)
+    stages = staged(rules, owned, parts, pages)
+    cost = stages[0].bytes_per_block if stages else whole
+    shown = tuple(
+        CacheGroup(caches=part.caches, spec=part.spec, bytes_used=sum(pages[i] for i in part.caches)) for part in parts
+    )
+    widest = max(group.bytes_used for group in shown)
+    reasons = (
+        Reason(rule, len(parts), {"hybrid_manager": hybrid, "specs": len(specs)}, because, source),
+        Reason(
+            "bytes-per-block", cost, {"widest_group": widest}, "a block costs what the widest group needs", COST_SOURCE
+        ),
+    )
+    return Grouping(
+        groups=shown,
+        bytes_per_block=cost,
+        whole_bytes_per_block=whole if stages else None,
+        stages=stages,
+        reasons=reasons,
+    )
+
+
+def block_cost(rules: Rules, specs: Sequence[Spec], groups: Sequence[Sequence[int]], pages: Sequence[int]) -> int:
+    """Bytes of a block: what the widest group needs, rounded up to what the caches' strides ask for."""
+    alignment = rules.block_alignment(specs)
+    widest = max(sum(pages[i] for i in caches) for caches in groups)
+    return -(-widest // alignment) * alignment
+
+
+def staged(rules: Rules, owned: OwnedCaches, parts: Sequence[Part], pages: Sequence[int]) -> tuple[Stage, ...] | None:
+    """Each pipeline stage's part of every group and its own block; None where there is one stage."""
+    if not owned.stage_of:
+        return None
+    stages = []
+    for stage in range(max(owned.stage_of) + 1):
+        held = tuple(tuple(i for i in part.caches if owned.stage_of[i] == stage) for part in parts)
+        stages.append(Stage(held, block_cost(rules, owned.specs, held, pages)))
+    return tuple(stages)
+
+
+def uniform_key(spec: Spec) -> Hashable:
+    """Specs with one key are of one type: caches that grow alike, whatever their pages (``UniformTypeKVCacheSpecs``)."""
+    if spec.type in ("FullAttentionSpec", "MLAAttentionSpec"):
+        return ("full", spec.block_size)
+    return (spec.type, spec.block_size, spec.sliding_window, spec.attention_chunk_size)
+
+
+def merge_key(spec: Spec) -> Hashable:
+    """Specs with one key merge to one: every field of a local cache; of a full one all but its former window."""
+    if spec.type == "FullAttentionSpec":
+        return msgspec.structs.replace(spec, sliding_window=None, attention_chunk_size=None)
+    return spec
+
+
+def merged(specs: Sequence[Spec]) -> Spec:
+    """What mergeable specs merge to: the first, with the window or chunk any of them kept."""
+    first = specs[0]
+    for spec in specs[1:]:
+        if spec.sliding_window is not None or spec.attention_chunk_size is not None:
+            return spec
+    return first
+
+
+def uniform_type(members: Sequence[Spec]) -> Spec:
+    """The spec of a group of one type: its page is the sum of its caches' pages."""
+    first = members[0]
+    return msgspec.structs.replace(
+        first,
+        type=UNIFORM_TYPE,
+        members=first.type,
+        page_size_bytes=sum(spec.page_size_bytes for spec in members),
+        dtype=None,
+        num_kv_heads=None,
+        head_size=None,
+    )
+
+
+def equal_pages(specs: Sequence[Spec]) -> tuple[Spec, ...]:
+    """The specs with their pages made equal: more tokens in a block where the largest page is a multiple, else padding."""
+    largest = max(spec.page_size_bytes for spec in specs)
+    equal = []
+    for spec in specs:
+        page = spec.page_size_bytes
+        if page == largest:
+            equal.append(spec)
+        elif largest % page == 0:
+            equal.append(with_block_size(spec, spec.block_size * (largest // page)))
+        elif spec.type not in UNPADDABLE:
+            equal.append(with_padded_page(spec, largest))
+        else:
+            raise engine_refuses(
+                "pages-made-equal",
+                "NotImplementedError",
+                "groups",
+                f"the page of {page} bytes of {spec.type} neither divides {largest} nor can be padded to it",
+                "vllm/v1/core/kv_cache_utils.py: unify_kv_cache_spec_page_size",
+            )
+    return tuple(equal)
+
+
+def uniform_page(rules: Rules, specs: Sequence[Spec], spec_of: Sequence[int]) -> tuple[list[Part], str]:
+    """Groups of one size over caches of one page size; what does not divide is padding nobody lists.
+
+    The size is the smallest bucket's count, or the largest's where that is less than half as large again.
+    """
+    buckets: dict[Hashable, tuple[list[Spec], list[int]]] = {}
+    for position, index in enumerate(spec_of):
+        spec = specs[index]
+        members, caches = buckets.setdefault(rules.merge_key(spec), ([], []))
+        caches.append(position)
+        if spec not in members:
+            members.append(spec)
+    counts = [len(caches) for _, caches in buckets.values()]
+    fewest, most = min(counts), max(counts)
+    size = most if most < 1.5 * fewest else fewest
+    parts = []
+    for members, caches in buckets.values():
+        number = -(-len(caches) // size)
+        spec = merged(members)
+        parts.extend(Part(tuple(caches[i::number]), spec) for i in range(number))
+    because = f"{' and '.join(map(str, counts))} caches of {len(counts)} kinds in groups of {size}"
+    return parts, because
+
+
+def packed(rules: Rules, specs: Sequence[Spec], spec_of: Sequence[int]) -> list[Part]:
+    """Groups whose caches lie side by side in a block, pages of several sizes together.
+
+    Caches of one type form a bucket. A bucket that has as many caches of every page size is balanced and may be cut
+    into groups of so many repeats; the number of repeats is the one that pads least over the balanced buckets. Buckets
+    of fixed-size state take as many groups as keep each within the widest of the others.
+    """
+    buckets: dict[Hashable, list[int]] = {}
+    for position, index in enumerate(spec_of):
+        buckets.setdefault(rules.uniform_key(specs[index]), []).append(position)
+    shapes = [_by_page(caches, specs, spec_of) for caches in buckets.values()]
+    repeats = _repeats(shapes)
+    numbers = [
+        -(-max(map(len, shape.values())) // repeats) if repeats is not None and _balanced(shape) else 1
+        for shape in shapes
+    ]
+    firsts = [specs[spec_of[caches[0]]] for caches in buckets.values()]
+    states = [rules.state_bucket(first, repeats is None) for first in firsts]
+    anchor = max(
+        sum(
+            -(-len(caches) // (sum(map(len, shape.values())) if state else number)) * page
+            for page, caches in shape.items()
+        )
+        for shape, number, state in zip(shapes, numbers, states, strict=True)
+    )
+    parts = []
+    for caches, shape, number, state, first in zip(buckets.values(), shapes, numbers, states, firsts, strict=True):
+        if state:
+            number = max(number, -(-len(caches) // max(anchor // first.page_size_bytes, 1)))
+        if number == 1:
+            parts.append(_packed_part(tuple(caches), specs, spec_of))
+            continue
+        repeated = list(zip(*shape.values(), strict=True))
+        for j in range(number):
+            chosen = tuple(position for repeat in repeated[j::number] for position in repeat)
+            parts.append(_packed_part(chosen, specs, spec_of))
+    return parts
+
+
+def _packed_part(caches: tuple[int, ...], specs: Sequence[Spec], spec_of: Sequence[int]) -> Part:
+    return Part(caches, uniform_type([specs[spec_of[i]] for i in caches]))
+
+
+def _by_page(caches: Sequence[int], specs: Sequence[Spec], spec_of: Sequence[int]) -> dict[int, list[int]]:
+    shape: dict[int, list[int]] = {}
+    for position in caches:
+        shape.setdefault(specs[spec_of[position]].page_size_bytes, []).append(position)
+    return shape
+
+
+def _balanced(shape: dict[int, list[int]]) -> bool:
+    return len({len(caches) for caches in shape.values()}) == 1
+
+
+def _repeats(shapes: Sequence[dict[int, list[int]]]) -> int | None:
+    """How many repeats a group of a balanced bucket holds: at least what the mixed ones have, and the least padding."""
+    balanced = [max(map(len, shape.values())) for shape in shapes if _balanced(shape)]
+    mixed = [max(map(len, shape.values())) for shape in shapes if _balanced(shape) and len(shape) > 1]
+    if not mixed:
+        return None
+    least = max(mixed)
+    candidates = range(least, max(balanced) + 1)
+    return min(candidates, key=lambda d: (sum((d - count % d) % d for count in balanced), -d), default=least)
+
+
+def no_alignment(specs: Sequence[Spec]) -> int:
+    """A block costs exactly the widest group."""
+    return 1
+
+
+def state_bucket(spec: Spec, no_repeats: bool) -> bool:
+    """Whether a bucket holds fixed-size state, cut by what fits rather than by repeats."""
+    return spec.type == "MambaSpec"

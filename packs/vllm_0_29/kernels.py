@@ -1,0 +1,60 @@
+"""The worker's check that a kernel block divides every group's block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from vllm_0_29.backends import wants
+
+from rulespack.errors import engine_refuses
+
+if TYPE_CHECKING:
+    from vllm_0_29.backend_facts import Kernel
+    from vllm_0_29.model import Model
+    from vllm_0_29.rules import Rules
+
+    from rulespack.deployment import Deployment
+    from rulespack.hooks import CacheGroup, OwnedCaches, Resolution
+
+SOURCE = "vllm/v1/worker/utils.py: select_common_block_size"
+
+
+def kernel_block_check(
+    rules: Rules,
+    model: Model,
+    deployment: Deployment,
+    resolution: Resolution,
+    owned: OwnedCaches,
+    groups: Sequence[CacheGroup],
+) -> None:
+    """Refused by the engine where no kernel block that every backend of a group runs divides the group's block.
+
+    Backends that were selected accept the block size by then; those a model hands to its layers may not.
+    """
+    if all(cls.layer_class not in rules.model_backends for cls in model.classes):
+        return
+    for group in groups:
+        kernels: list[Kernel] = []
+        for part in resolution.backends:
+            if part.caches[0] in group.caches:
+                cls = model.classes[model.class_of[part.caches[0]]]
+                want = wants(rules, model, deployment, cls, part.cache_dtype, resolution.resolved.cache_dtype)
+                kernels.append(rules.backends[part.backend].kernel(want))
+        size = group.spec.block_size
+        if not any(all(_runs(kernel, divisor) for kernel in kernels) for divisor in _divisors(size)):
+            raise engine_refuses(
+                "kernel-block-divides",
+                "ValueError",
+                "worker_kv_cache",
+                f"no kernel block size divides {size} tokens for every backend of a group",
+                SOURCE,
+            )
+
+
+def _divisors(size: int) -> list[int]:
+    return [divisor for divisor in range(size, 0, -1) if size % divisor == 0]
+
+
+def _runs(kernel: Kernel, block: int) -> bool:
+    return kernel.supports(block) if kernel.multiples else block in kernel.sizes

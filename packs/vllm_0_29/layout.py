@@ -1,0 +1,104 @@
+"""The KV cache layout: the physical order of layer, block, head, token and content."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from vllm_0_29.manager import connector_name
+
+from rulespack.errors import engine_refuses
+from rulespack.kv.plan import Reason
+
+if TYPE_CHECKING:
+    from vllm_0_29.model import Model
+    from vllm_0_29.rules import Reasons, Rules
+
+    from rulespack.deployment import Deployment
+    from rulespack.hooks import LayerBackend
+    from rulespack.kv.specs import Spec
+
+SOURCE = "vllm/v1/attention/backends/utils.py: resolve_kv_cache_layout"
+
+#: Every layout, in the release's own order.
+LAYOUTS: Final = ("LBHNC", "LBNHC", "LHBNC", "BLHNC", "BLNHC", "BHLNC")
+#: What is preferred where no backend declares anything.
+PREFERENCE: Final = ("LBNHC", "LBHNC", "BLNHC", "BLHNC", "BHLNC", "LHBNC")
+#: Older names the environment may use.
+OLD_NAMES: Final = {"NHD": "LBNHC", "HND": "LBHNC"}
+BLOCK_COMPACT: Final = frozenset({"LBHNC", "LBNHC", "BLHNC", "BLNHC"})
+BLOCK_OUTERMOST: Final = frozenset({"BLHNC", "BLNHC", "BHLNC"})
+
+
+def layout(
+    rules: Rules,
+    model: Model,
+    deployment: Deployment,
+    layers: Sequence[LayerBackend],
+    specs: Sequence[Spec],
+    reasons: Reasons,
+) -> str:
+    """The layout every backend can use: what the environment asks, else what the connector prefers, else the first.
+
+    Refused by the engine where no layout is left, or the environment asks for one that is not among them.
+    """
+    declared = []
+    for name in dict.fromkeys(part.backend for part in layers):
+        layouts = rules.backends[name].layouts(deployment.gpu.capability)
+        if layouts is not None:
+            declared.append(layouts)
+    candidates = list(_common(declared))
+    shapes = {(spec.head_slots, spec.states, spec.page_size_bytes) for spec in specs}
+    if len(shapes) > 1:
+        candidates = [name for name in candidates if name in BLOCK_COMPACT]
+        if not candidates:
+            raise engine_refuses(
+                "layout-block-compact",
+                "ValueError",
+                "groups",
+                "caches of several shapes need a block-compact layout",
+                SOURCE,
+            )
+    asked = deployment.env.get("VLLM_KV_CACHE_LAYOUT")
+    wanted = _connector_layout(rules, model, deployment)
+    if asked is not None:
+        chosen, because = OLD_NAMES.get(asked, asked), "VLLM_KV_CACHE_LAYOUT says so"
+        if chosen not in candidates:
+            raise engine_refuses(
+                "layout-supported",
+                "ValueError",
+                "groups",
+                f"VLLM_KV_CACHE_LAYOUT {asked} is not among the layouts every backend supports: {', '.join(candidates)}",
+                SOURCE,
+            )
+    elif wanted is not None and wanted in candidates:
+        chosen, because = wanted, "the KV connector prefers it"
+    else:
+        chosen = candidates[0]
+        because = "the first every backend supports" if declared else "the default, as no backend declares any"
+    reasons.append(Reason("kv-cache-layout", chosen, {"candidates": candidates, "connector": wanted}, because, SOURCE))
+    return chosen
+
+
+def _common(declared: list[tuple[str, ...]]) -> Sequence[str]:
+    """The layouts all declarations share; where they differ, those put first most often come first."""
+    if not declared:
+        return PREFERENCE
+    if all(layouts == declared[0] for layouts in declared):
+        return declared[0]
+    firsts = Counter(layouts[0] for layouts in declared)
+    shared = [name for name in LAYOUTS if all(name in layouts for layouts in declared)]
+    if not shared:
+        raise engine_refuses(
+            "layout-common", "ValueError", "groups", f"no KV cache layout serves every backend: {declared}", SOURCE
+        )
+    return sorted(shared, key=lambda name: -firsts[name])
+
+
+def _connector_layout(rules: Rules, model: Model, deployment: Deployment) -> str | None:
+    name = connector_name(rules, deployment)
+    if name is None:
+        return None
+    connector = rules.connectors[name]
+    return None if model.mla and connector.layout_spares_mla else connector.layout

@@ -1,0 +1,85 @@
+"""``max_model_len``: what the configuration admits and what was asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rulespack.errors import engine_refuses, not_modelled
+from rulespack.graph.model import Positions
+from rulespack.kv.plan import Reason
+
+if TYPE_CHECKING:
+    from vllm_0_29.model import Model
+    from vllm_0_29.rules import Reasons, Rules
+
+    from rulespack.deployment import Deployment
+
+SOURCE = "vllm/config/model.py: _get_and_verify_max_len"
+
+#: The length of a model whose configuration states none.
+DEFAULT_LENGTH = 2048
+
+#: Rope types whose length keys are already scaled.
+ALREADY_SCALED = frozenset({"su", "longrope", "llama3"})
+
+
+def scaled_length(positions: Positions) -> tuple[float, str]:
+    """The derived length in tokens after rope scaling, and why.
+
+    A yarn entry starts again from its original length; every entry that is not already scaled multiplies by its
+    factor, the last stated factor standing for all.
+    """
+    length: float = positions.max_position_embeddings or DEFAULT_LENGTH
+    said = "max_position_embeddings" if positions.max_position_embeddings else "no length key in the configuration"
+    factor = 1.0
+    for rope in positions.rope:
+        if rope.type in ALREADY_SCALED:
+            continue
+        if rope.factor is not None:
+            factor = rope.factor
+        if rope.type == "yarn":
+            if rope.original_max_position_embeddings is None:
+                raise not_modelled("rope-original-length", "a yarn rope entry without its original length")
+            length, said = rope.original_max_position_embeddings, "yarn's original length"
+    return length * factor, said if factor == 1.0 else f"{said} x {factor:g}"
+
+
+def max_model_len(rules: Rules, model: Model, deployment: Deployment, reasons: Reasons) -> int:
+    """The longest request in tokens; -1 asked for means the derived length until memory says less (auto-fit).
+
+    Refused by the engine where more is asked than the configuration admits, unless ``model_max_length`` or
+    ``VLLM_ALLOW_LONG_MAX_MODEL_LEN`` admits it.
+    """
+    positions = model.positions
+    if model.architecture.rope_already_applied:
+        derived: float = positions.max_position_embeddings or DEFAULT_LENGTH
+        why = "max_position_embeddings, which this model family states already scaled"
+    else:
+        derived, why = rules.scaled_length(positions)
+    asked = deployment.max_model_len
+    if asked is None or asked == -1:
+        original = positions.original_max_position_embeddings
+        if original is not None and any(rope.type == "longrope" for rope in positions.rope):
+            length, why = original, "longrope starts from the original length unless more is asked for"
+        else:
+            length = int(derived)
+    else:
+        length, why = asked, "as asked"
+        _check_admitted(asked, derived, positions.model_max_length, deployment)
+    reasons.append(Reason("max-model-len", length, {"derived": int(derived), "asked": asked}, why, SOURCE))
+    return length
+
+
+def _check_admitted(asked: int, derived: float, model_max_length: int | None, deployment: Deployment) -> None:
+    if asked <= derived or (model_max_length is not None and asked <= model_max_length):
+        return
+    if deployment.env.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "0").lower() in ("1", "true"):
+        return
+    raise engine_refuses(
+        "max-model-len-admitted",
+        "ValidationError",
+        "config",
+        f"max_model_len {asked} is more than the {int(derived)} tokens the configuration admits; "
+        "set VLLM_ALLOW_LONG_MAX_MODEL_LEN=1 in env to insist",
+        SOURCE,
+    )

@@ -1,0 +1,168 @@
+"""A graph as this release reads it: its architecture's facts, and its owned caches in registration order.
+
+Everything here depends on the graph alone and is kept with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from rulespack.graph.model import GEMM, Attention, Cache, GroupedGEMM, ModelGraph, Multimodal, Positions, Quantization
+from rulespack.graph.stack import layers, node_caches, owned_caches, uses
+
+#: torch's names of the formats a model computes in.
+MODEL_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+
+#: The engine's layer class for each attention kind whose layers choose a backend by themselves.
+LAYER_CLASSES = {"gqa": "Attention", "swa": "Attention", "chunked": "ChunkedLocalAttention", "mla": "MLAAttention"}
+
+
+class CacheName(msgspec.Struct, frozen=True):
+    """How an architecture names one of its caches: the part after the layer's index, and the layer class that owns
+    it (None: the class of the attention kind)."""
+
+    suffix: str
+    layer_class: str | None = None
+
+
+class Architecture(msgspec.Struct, frozen=True, kw_only=True):
+    """What one model class does that its graph does not say.
+
+    ``prefix`` stands before the layer's index in a layer name; ``caches`` maps the graph's cache names to the engine's
+    in the order a layer registers them. ``rope_already_applied``: the length keys are already scaled, so rope scaling
+    is not applied again.
+    ``wide_heads_take_fa4``: layers of several head sizes make the release ask for FlashAttention 4.
+    """
+
+    prefix: str = "model.layers."
+    caches: Mapping[str, CacheName] = msgspec.field(default_factory=lambda: {"kv": CacheName(".self_attn.attn")})
+    rope_already_applied: bool = False
+    wide_heads_take_fa4: bool = False
+    pipeline_parallel: bool = True
+
+
+class Unserved(msgspec.Struct, frozen=True):
+    """An architecture the release cannot load: the class of its error, where it stops, and why."""
+
+    type: str
+    stage: str
+    reason: str
+    source: str
+
+
+class CacheClass(msgspec.Struct, frozen=True):
+    """Owned caches that are alike: the attention node, the cache, and the engine's layer class."""
+
+    layer_class: str
+    node: Attention
+    cache: Cache
+
+
+class Model(msgspec.Struct, frozen=True, kw_only=True):
+    """The graph's facts in the engine's terms.
+
+    ``names``, ``class_of`` and ``layer_of`` run over the owned caches in registration order. ``heads`` and
+    ``kv_heads`` are the whole model's, before tensor parallelism; ``head_size`` the widest of its layers.
+    ``output_groups`` are the groups a grouped output projection (``wo_a``) has, 1 without one; ``shared`` pairs each
+    layer that reads another's cache with that layer.
+    """
+
+    name: str
+    architecture_name: str
+    architecture: Architecture
+    num_layers: int
+    names: tuple[str, ...]
+    class_of: tuple[int, ...]
+    layer_of: tuple[int, ...]
+    classes: tuple[CacheClass, ...]
+    members: tuple[tuple[int, ...], ...]
+    dtype: str
+    mla: bool
+    heads: int
+    kv_heads: int
+    head_size: int
+    head_sizes: frozenset[int]
+    experts: int
+    positions: Positions
+    quantization: Quantization | None
+    multimodal: Multimodal | None
+    soft_cap: bool
+    output_groups: int
+    shared: tuple[tuple[int, int], ...]
+
+
+def read_model(graph: ModelGraph, architectures: Mapping[str, Architecture]) -> Model:
+    """The graph in the engine's terms; the graph has passed :func:`vllm_0_29.graph_checks.check_graph`."""
+    name = graph.globals_.architecture or ""
+    architecture = architectures[name]
+    order = {cache: position for position, cache in enumerate(architecture.caches)}
+    owned = sorted(owned_caches(graph), key=lambda use: (use.layer, order[use.cache.name]))
+    classes: dict[tuple[object, ...], int] = {}
+    found: list[CacheClass] = []
+    names, class_of = [], []
+    for use in owned:
+        called = architecture.caches[use.cache.name]
+        key = (_attention_facts(use.node), use.cache.name, use.cache.tokens_per_entry)
+        if key not in classes:
+            classes[key] = len(found)
+            found.append(CacheClass(called.layer_class or LAYER_CLASSES[use.node.kind], use.node, use.cache))
+        class_of.append(classes[key])
+        names.append(f"{architecture.prefix}{use.layer}{called.suffix}")
+    members: list[list[int]] = [[] for _ in found]
+    for position, index in enumerate(class_of):
+        members[index].append(position)
+    nodes = [node for layer in layers(graph) for node in layer.nodes]
+    attention = [node for node in nodes if isinstance(node, Attention)]
+    main = [node for node in attention if any(cache.kind in ("kv", "window") for cache in node_caches(graph, node))]
+    widest = max(main, key=lambda node: node.d_h)
+    positions = graph.globals_.positions
+    assert positions is not None  # a named problem of check_graph
+    return Model(
+        name=graph.name,
+        architecture_name=name,
+        architecture=architecture,
+        num_layers=len(layers(graph)),
+        names=tuple(names),
+        class_of=tuple(class_of),
+        layer_of=tuple(use.layer for use in owned),
+        classes=tuple(found),
+        members=tuple(map(tuple, members)),
+        dtype=MODEL_DTYPES[graph.globals_.dtype or "bf16"],
+        mla=any(node.kind in ("mla", "sparse_mla") for node in attention),
+        heads=max(node.n_q for node in main),
+        kv_heads=max(node.n_kv for node in main),
+        head_size=widest.d_h,
+        head_sizes=frozenset(node.d_h for node in main),
+        experts=max((node.experts for node in nodes if isinstance(node, GroupedGEMM)), default=0),
+        positions=positions,
+        quantization=graph.globals_.quantization,
+        multimodal=graph.globals_.multimodal,
+        soft_cap=any(node.logits_soft_cap is not None for node in attention),
+        output_groups=next(
+            (widest.n_q * widest.d_h // node.k for node in nodes if isinstance(node, GEMM) and node.role == "wo_a"), 1
+        ),
+        shared=tuple(
+            (use.layer, use.owner) for use in uses(graph, layers(graph)) if use.owner not in (None, use.layer)
+        ),
+    )
+
+
+def _attention_facts(node: Attention) -> tuple[object, ...]:
+    """What tells two attention nodes apart for the cache: every fact but the labels and the caches."""
+    return (
+        node.kind,
+        node.n_q,
+        node.n_kv,
+        node.d_h,
+        node.d_v,
+        node.kv_lora_rank,
+        node.qk_rope_head_dim,
+        node.qk_nope_head_dim,
+        node.window,
+        node.compress_ratio,
+        node.attention_chunk_size,
+        node.sinks,
+        node.logits_soft_cap,
+    )

@@ -1,0 +1,179 @@
+"""A table of rules as a plugin: each hook is one or two rules of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from vllm_0_29.backends import model_dtype
+from vllm_0_29.graph_checks import check_graph
+from vllm_0_29.model import Model, read_model
+from vllm_0_29.pool import auto_fitted
+from vllm_0_29.rules import Rules, Settings
+from vllm_0_29.scheduler import prefix_caching
+from vllm_0_29.stages import stage_of
+
+from rulespack.deployment import Deployment
+from rulespack.errors import engine_refuses
+from rulespack.graph.memo import PerGraph
+from rulespack.graph.model import ModelGraph
+from rulespack.graph.problems import Problem
+from rulespack.hooks import CacheDtype, Grouping, OwnedCaches, Pool, Resolution, hookimpl
+from rulespack.kv.pages import PageCount
+from rulespack.kv.plan import Reason, Resolved
+from rulespack.kv.specs import Spec
+
+
+class Pack:
+    """One release's plugin. What depends on a graph alone is read once and kept with the graph."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self._model = PerGraph(lambda graph: read_model(graph, rules.architectures))
+
+    @hookimpl
+    def pack_release(self) -> str:
+        """The release, such as ``0.29.0``."""
+        return self.rules.release
+
+    @hookimpl
+    def known_arguments(self) -> Mapping[str, str]:
+        """The arguments beyond the modelled ones, by kind."""
+        return self.rules.arguments
+
+    @hookimpl
+    def check_graph(self, graph: ModelGraph) -> Sequence[Problem]:
+        """What the graph says that the release does not know."""
+        return check_graph(self.rules, graph)
+
+    @hookimpl
+    def check_deployment(self, graph: ModelGraph, deployment: Deployment) -> bool:
+        """True where the release accepts the arguments for this model; raises Refused where it does not."""
+        unserved = self.rules.unserved.get(graph.globals_.architecture or "")
+        if unserved is not None:
+            raise engine_refuses("architecture-served", unserved.type, unserved.stage, unserved.reason, unserved.source)
+        self.rules.check_deployment(self.rules, self._model(graph), deployment)
+        return True
+
+    @hookimpl
+    def resolve_cache_dtype(self, graph: ModelGraph, deployment: Deployment) -> CacheDtype:
+        """Which cache dtype really runs."""
+        return self.rules.cache_dtype(self.rules, self._model(graph), deployment)
+
+    @hookimpl
+    def resolve_engine(self, graph: ModelGraph, deployment: Deployment, cache_dtype: CacheDtype) -> Resolution:
+        """Lengths, batch sizes, manager, backends, block size and layout, in the engine's order."""
+        rules, model = self.rules, self._model(graph)
+        reasons: list[Reason] = []
+        length = rules.max_model_len(rules, model, deployment, reasons)
+        tokens, seqs = rules.batch_sizes(rules, model, deployment, length, reasons)
+        runner = rules.model_runner(rules, model, deployment, reasons)
+        asynchronous = rules.async_scheduling(rules, model, deployment, runner, reasons)
+        in_flight = rules.in_flight_tokens(deployment, tokens, asynchronous, runner, reasons)
+        hybrid = rules.hybrid_manager(rules, model, deployment, reasons)
+        backends = rules.select_backends(rules, model, deployment, cache_dtype, reasons)
+        size, skip_page = rules.block_size(rules, model, deployment, cache_dtype, backends, reasons)
+        resolved = Resolved(
+            cache_dtype=cache_dtype.value,
+            block_size=size,
+            kv_cache_layout=None,
+            hybrid_kv_cache_manager=hybrid,
+            max_model_len=length,
+            max_num_batched_tokens=tokens,
+            max_num_seqs=seqs,
+            max_in_flight_tokens=in_flight,
+            num_speculative_tokens=0,
+            enable_prefix_caching=prefix_caching(deployment),
+            async_scheduling=asynchronous,
+            mamba_block_size=None,
+            mamba_cache_mode="none",
+        )
+        draft = Resolution(resolved=resolved, backends=backends, skip_page_bytes=skip_page, model_runner=runner)
+        specs = [self._spec(model, deployment, draft, i) for i in range(len(backends))]
+        layout = rules.layout(rules, model, deployment, backends, specs, reasons)
+        return Resolution(
+            resolved=msgspec.structs.replace(resolved, kv_cache_layout=layout),
+            backends=backends,
+            skip_page_bytes=skip_page,
+            model_runner=runner,
+            reasons=tuple(reasons),
+        )
+
+    def _spec(self, model: Model, deployment: Deployment, resolution: Resolution, index: int) -> Spec:
+        part = resolution.backends[index]
+        cls = model.classes[model.class_of[part.caches[0]]]
+        settings = Settings(
+            block_size=resolution.resolved.block_size,
+            skip_page_bytes=resolution.skip_page_bytes,
+            model_dtype=model_dtype(model, deployment),
+            tensor_parallel_size=deployment.tensor_parallel_size,
+            model_runner=resolution.model_runner,
+        )
+        return self.rules.specs[cls.layer_class](self.rules, model, deployment, cls, part, settings)
+
+    @hookimpl
+    def owned_kv_cache_layers(self, graph: ModelGraph, deployment: Deployment, resolution: Resolution) -> OwnedCaches:
+        """Every owned cache as a spec, in registration order."""
+        model = self._model(graph)
+        specs: list[Spec] = []
+        spec_of = [0] * len(model.names)
+        counts: dict[str, int] = {}
+        reasons = []
+        for index, part in enumerate(resolution.backends):
+            spec = self._spec(model, deployment, resolution, index)
+            counts[part.backend] = counts.get(part.backend, 0) + len(part.caches)
+            if spec not in specs:
+                specs.append(spec)
+            position = specs.index(spec)
+            for cache in part.caches:
+                spec_of[cache] = position
+            reasons.append(
+                Reason(
+                    "cache-spec",
+                    spec.page_size_bytes,
+                    {"type": spec.type, "block_size": spec.block_size, "dtype": spec.dtype, "caches": len(part.caches)},
+                    f"{len(part.caches)} caches, from {model.names[part.caches[0]]}: a page of {spec.block_size} tokens",
+                    f"{spec.type} in vllm/v1/kv_cache_interface.py",
+                )
+            )
+        return OwnedCaches(
+            names=model.names,
+            specs=tuple(specs),
+            spec_of=tuple(spec_of),
+            backends=counts,
+            stage_of=stage_of(self.rules, model, deployment),
+            reasons=tuple(reasons),
+        )
+
+    @hookimpl
+    def kv_cache_groups(
+        self, graph: ModelGraph, deployment: Deployment, resolution: Resolution, owned: OwnedCaches
+    ) -> Grouping:
+        """The groups in the engine's order and the bytes of a block."""
+        return self.rules.groups(self.rules, deployment, resolution, owned)
+
+    @hookimpl
+    def window_pages_per_request(self, deployment: Deployment, resolution: Resolution, spec: Spec) -> PageCount:
+        """Blocks a request pins in a sliding-window group."""
+        return self.rules.window_pages(deployment, resolution, spec)
+
+    @hookimpl
+    def pages_per_request(self, deployment: Deployment, resolution: Resolution, spec: Spec) -> PageCount:
+        """Blocks a request pins in any other group."""
+        return self.rules.pages(deployment, resolution, spec)
+
+    @hookimpl
+    def size_pool(
+        self,
+        graph: ModelGraph,
+        deployment: Deployment,
+        resolution: Resolution,
+        owned: OwnedCaches,
+        grouping: Grouping,
+        pages: Sequence[PageCount],
+    ) -> Pool:
+        """The memory check, the scheduler's block sizes and the capacity."""
+        fitted = resolution
+        if deployment.max_model_len == -1:
+            fitted = auto_fitted(resolution, deployment, grouping, pages)
+        return self.rules.pool(self.rules, self._model(graph), deployment, fitted, owned, grouping, pages)

@@ -1,0 +1,49 @@
+"""How many blocks a request pins in one group.
+
+Source: ``vllm/v1/kv_cache_interface.py``, each spec's ``max_memory_usage_bytes``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rulespack.errors import BadPack, engine_refuses
+from rulespack.kv.pages import PageCount
+
+if TYPE_CHECKING:
+    from rulespack.deployment import Deployment
+    from rulespack.hooks import Resolution
+    from rulespack.kv.specs import Spec
+
+
+def pages(deployment: Deployment, resolution: Resolution, spec: Spec) -> PageCount:
+    """Full and latent caches grow with the request, sharded by decode context parallelism; a chunked one keeps a chunk
+    and what is in flight; a ring is one block whatever the length."""
+    kind = spec.members or spec.type
+    if kind in ("FullAttentionSpec", "MLAAttentionSpec"):
+        return PageCount(spec.block_size, shards=deployment.decode_context_parallel_size)
+    if kind == "ChunkedLocalAttentionSpec":
+        assert spec.attention_chunk_size is not None
+        in_flight = resolution.resolved.max_in_flight_tokens
+        return PageCount(spec.block_size, bound=spec.attention_chunk_size + in_flight)
+    if kind == "CircularBufferSpec":
+        return PageCount(spec.block_size, bound=0, extra=1)
+    raise BadPack(f"no rule says how many blocks a request pins in a {kind}")
+
+
+def window_pages(deployment: Deployment, resolution: Resolution, spec: Spec) -> PageCount:
+    """A window keeps its last ``window - 1`` tokens and what is in flight, in one block more than they fill.
+
+    Refused by the engine with decode context parallelism, which windows do not support.
+    """
+    assert spec.sliding_window is not None
+    if deployment.decode_context_parallel_size > 1:
+        raise engine_refuses(
+            "window-without-dcp",
+            "AssertionError",
+            "groups",
+            "a sliding-window cache cannot be sharded by decode context parallelism",
+            "vllm/v1/kv_cache_interface.py: SlidingWindowSpec.max_memory_usage_bytes",
+        )
+    in_flight = resolution.resolved.max_in_flight_tokens
+    return PageCount(spec.block_size, bound=spec.sliding_window - 1 + in_flight, extra=1)

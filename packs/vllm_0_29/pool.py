@@ -1,0 +1,196 @@
+"""The memory check, the number of blocks, the capacity the engine logs, and the scheduler's block sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import gcd, lcm
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from rulespack.errors import engine_refuses, not_modelled
+from rulespack.hooks import Grouping, OwnedCaches, Pool, Resolution
+from rulespack.kv.plan import Capacity, Reason
+
+if TYPE_CHECKING:
+    from vllm_0_29.model import Model
+    from vllm_0_29.rules import Rules
+
+    from rulespack.deployment import Deployment
+    from rulespack.kv.pages import PageCount
+    from rulespack.kv.specs import Spec
+
+CHECK_SOURCE = "vllm/v1/core/kv_cache_utils.py: get_kv_cache_configs"
+SIZES_SOURCE = "vllm/v1/core/kv_cache_utils.py: resolve_kv_cache_block_sizes"
+CAPACITY_SOURCE = "vllm/v1/core/kv_cache_utils.py: get_kv_cache_capacity"
+
+
+def pool(
+    rules: Rules,
+    model: Model,
+    deployment: Deployment,
+    resolution: Resolution,
+    owned: OwnedCaches,
+    grouping: Grouping,
+    pages: Sequence[PageCount],
+) -> Pool:
+    """What the scheduler runs on.
+
+    Refused by the engine where the stated memory does not hold one request of ``max_model_len`` beside the null block,
+    where no kernel block divides a group's, or where ``prefix_match_unit`` does not divide the groups'.
+    """
+    length = resolution.resolved.max_model_len
+    blocks = [count.at(length) for count in pages]
+    reasons: list[Reason] = []
+    num_blocks = check_memory(deployment, grouping, sum(blocks), length)
+    rules.kernel_block_check(rules, model, deployment, resolution, owned, grouping.groups)
+    scheduler, hashed = scheduler_sizes(rules, deployment, resolution, owned, grouping)
+    reasons.append(
+        Reason(
+            "scheduler-block-size",
+            scheduler,
+            {"hash_block_size": hashed, "groups": len(grouping.groups)},
+            "the block size" if len(grouping.groups) <= 1 else "the least common multiple of the groups' block sizes",
+            SIZES_SOURCE,
+        )
+    )
+    capacity = None
+    if num_blocks is not None:
+        concurrency = num_blocks / sum(blocks) if blocks else 0.0
+        capacity = Capacity(num_blocks, int(concurrency * length), concurrency)
+        reasons.append(
+            Reason(
+                "capacity",
+                capacity.tokens,
+                {"num_blocks": num_blocks, "blocks_per_request": sum(blocks)},
+                f"{num_blocks} blocks hold {concurrency:.2f} requests of {length} tokens",
+                CAPACITY_SOURCE,
+            )
+        )
+    return Pool(
+        scheduler_block_size=scheduler,
+        hash_block_size=hashed,
+        max_model_len=length,
+        capacity=capacity,
+        reasons=tuple(reasons),
+    )
+
+
+def check_memory(deployment: Deployment, grouping: Grouping, needed: int, length: int) -> int | None:
+    """The number of blocks of the pool, None where no memory was stated.
+
+    The smallest stage decides; ``num_gpu_blocks_override`` stands instead of what the memory would hold.
+    """
+    costs = [stage.bytes_per_block for stage in grouping.stages or ()] or [grouping.bytes_per_block]
+    override, memory = deployment.num_gpu_blocks_override, deployment.kv_cache_memory_bytes
+    if override is None and memory is None:
+        return None
+    counts = []
+    for cost in costs:
+        if cost == 0:
+            continue
+        available = override * cost if override is not None else (memory or 0)
+        usable = available - cost
+        if usable <= 0:
+            raise engine_refuses(
+                "memory-for-blocks",
+                "ValueError",
+                "groups",
+                f"{available} bytes hold no block beside the null block",
+                CHECK_SOURCE,
+            )
+        if needed * cost > usable:
+            raise engine_refuses(
+                "memory-for-one-request",
+                "ValueError",
+                "groups",
+                f"one request of max_model_len {length} needs {needed * cost} bytes of KV cache, and {usable} are at hand",
+                CHECK_SOURCE,
+            )
+        counts.append(available // cost)
+    return min(counts, default=1)
+
+
+def scheduler_sizes(
+    rules: Rules, deployment: Deployment, resolution: Resolution, owned: OwnedCaches, grouping: Grouping
+) -> tuple[int, int]:
+    """The scheduler's block size and the prefix cache's hash block size, in tokens."""
+    dcp = deployment.decode_context_parallel_size
+    groups = grouping.groups
+    smallest = min(
+        (group.spec.block_size for group in groups if rules.prefix_cacheable(group.spec)),
+        default=min((group.spec.block_size for group in groups), default=resolution.resolved.block_size),
+    )
+    if len(groups) <= 1:
+        return smallest * dcp, smallest * dcp
+    sizes = [group.spec.block_size * dcp for group in groups]
+    scheduler = lcm(*sizes)
+    if not resolution.resolved.enable_prefix_caching and deployment.kv_transfer_config is None:
+        return scheduler, scheduler
+    hashing = [size for size, group in zip(sizes, groups, strict=True) if rules.prefix_cacheable(group.spec)] or sizes
+    unit = deployment.prefix_match_unit
+    hashed = gcd(*hashing) if unit is None else unit
+    if any(size % hashed for size in hashing):
+        raise engine_refuses(
+            "prefix-match-unit",
+            "ValueError",
+            "scheduler",
+            f"prefix_match_unit {hashed} does not divide every group's block size: {hashing}",
+            SIZES_SOURCE,
+        )
+    ratios = {
+        owned.specs[owned.spec_of[i]].tokens_per_state
+        for group in groups
+        if rules.prefix_cacheable(group.spec)
+        for i in group.caches
+    }
+    if any(scheduler % ratio for ratio in ratios):
+        raise engine_refuses(
+            "prefix-boundary-aligned",
+            "ValueError",
+            "scheduler",
+            f"the scheduler's block of {scheduler} tokens is no multiple of every cache's compression: {sorted(ratios)}",
+            SIZES_SOURCE,
+        )
+    return scheduler, hashed
+
+
+def prefix_cacheable(spec: Spec) -> bool:
+    """Whether a group's blocks can be reused for a common prefix: every spec of this release but rings."""
+    return (spec.members or spec.type) != "CircularBufferSpec"
+
+
+def auto_fitted(
+    resolution: Resolution, deployment: Deployment, grouping: Grouping, pages: Sequence[PageCount]
+) -> Resolution:
+    """``max_model_len`` -1: the longest request the stated memory holds, at most what the model admits.
+
+    Refused by the pack without a stated memory, by the engine where not one token fits.
+    """
+    memory, override = deployment.kv_cache_memory_bytes, deployment.num_gpu_blocks_override
+    if memory is None and override is None:
+        raise not_modelled("auto-fit-memory", "max_model_len auto depends on memory: state kv_cache_memory_bytes")
+    costs = [stage.bytes_per_block for stage in grouping.stages or ()] or [grouping.bytes_per_block]
+    longest = resolution.resolved.max_model_len
+
+    def fits(length: int, cost: int) -> bool:
+        available = (override * cost if override is not None else (memory or 0)) - cost
+        return sum(count.at(length) for count in pages) * cost <= available
+
+    for cost in filter(None, costs):
+        low, high = 0, longest
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if fits(middle, cost) else (low, middle - 1)
+        longest = low
+    if longest == 0:
+        raise engine_refuses(
+            "auto-fit-one-token",
+            "ValueError",
+            "groups",
+            "the stated memory does not hold a request of one token",
+            CHECK_SOURCE,
+        )
+    return msgspec.structs.replace(
+        resolution, resolved=msgspec.structs.replace(resolution.resolved, max_model_len=longest)
+    )

@@ -1,0 +1,104 @@
+"""The table a release is: one field for each fact and each step between the flags and the groups.
+
+Every step is given the table it belongs to and reaches other steps through it, so that moving one rule in a later
+release moves it for all its callers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+from vllm_0_29.backend_facts import Backend, Want
+from vllm_0_29.model import Architecture, CacheClass, Model, Unserved
+
+from rulespack.deployment import Deployment
+from rulespack.graph.model import Positions
+from rulespack.hooks import CacheDtype, CacheGroup, Grouping, LayerBackend, OwnedCaches, Pool, Resolution
+from rulespack.kv.pages import PageCount
+from rulespack.kv.plan import Reason
+from rulespack.kv.specs import Spec
+
+Reasons = list[Reason]
+
+
+class Connector(msgspec.Struct, frozen=True):
+    """A KV connector: whether it keeps the hybrid manager, and the layout it prefers (for models without MLA only,
+    where ``layout_spares_mla``)."""
+
+    hybrid: bool
+    layout: str | None = None
+    layout_spares_mla: bool = False
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the engine's configuration says once the model is built, as the specs and the grouping read it."""
+
+    block_size: int
+    skip_page_bytes: int | None
+    model_dtype: str
+    tensor_parallel_size: int
+    model_runner: int
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """One release."""
+
+    release: str
+
+    # what the release accepts
+    arguments: Mapping[str, str]
+    cache_dtypes: frozenset[str]
+    speculative_methods: frozenset[str]
+    connectors: Mapping[str, Connector]
+    absent_arguments: frozenset[str]
+    environment: frozenset[str]
+    environment_unmodelled: frozenset[str]
+    environment_inert: frozenset[str]
+    layout_names: Sequence[str]
+    residencies: Mapping[str, str]
+    architectures: Mapping[str, Architecture]
+    unserved: Mapping[str, Unserved]
+    check_deployment: Callable[[Rules, Model, Deployment], None]
+    check_stages: Callable[[Model, Sequence[int]], None]
+
+    # lengths and the scheduler
+    scaled_length: Callable[[Positions], tuple[float, str]]
+    max_model_len: Callable[[Rules, Model, Deployment, Reasons], int]
+    batch_sizes: Callable[[Rules, Model, Deployment, int, Reasons], tuple[int, int]]
+    model_runner: Callable[[Rules, Model, Deployment, Reasons], int]
+    async_scheduling: Callable[[Rules, Model, Deployment, int, Reasons], bool]
+    in_flight_tokens: Callable[[Deployment, int, bool, int, Reasons], int]
+    hybrid_manager: Callable[[Rules, Model, Deployment, Reasons], bool]
+
+    # the cache dtype and what runs
+    cache_dtype: Callable[[Rules, Model, Deployment], CacheDtype]
+    skip_layers: Callable[[Model, Deployment, str], frozenset[str]]
+    backends: Mapping[str, Backend]
+    model_backends: Mapping[str, Callable[[Rules, Model, Deployment, CacheClass], str]]
+    priorities: Callable[[Want], Sequence[str]]
+    selector_asks_dcp: bool
+    flash_attn_version: Callable[[Model, Deployment, str], int | None]
+    select_backends: Callable[[Rules, Model, Deployment, CacheDtype, Reasons], tuple[LayerBackend, ...]]
+
+    # sizes
+    preferred_block_size: Callable[[Rules, Sequence[tuple[Backend, Want]]], int]
+    block_size: Callable[
+        [Rules, Model, Deployment, CacheDtype, Sequence[LayerBackend], Reasons], tuple[int, int | None]
+    ]
+    window_block_size: Callable[[Backend, Want, int, int, int | None], int]
+    specs: dict[str, Callable[[Rules, Model, Deployment, CacheClass, LayerBackend, Settings], Spec]]
+    layout: Callable[[Rules, Model, Deployment, Sequence[LayerBackend], Sequence[Spec], Reasons], str]
+
+    # groups, blocks and the pool
+    uniform_key: Callable[[Spec], object]
+    merge_key: Callable[[Spec], object]
+    promote: Callable[[Rules, OwnedCaches], OwnedCaches]
+    state_bucket: Callable[[Spec, bool], bool]
+    block_alignment: Callable[[Sequence[Spec]], int]
+    groups: Callable[[Rules, Deployment, Resolution, OwnedCaches], Grouping]
+    pages: Callable[[Deployment, Resolution, Spec], PageCount]
+    window_pages: Callable[[Deployment, Resolution, Spec], PageCount]
+    prefix_cacheable: Callable[[Spec], bool]
+    kernel_block_check: Callable[[Rules, Model, Deployment, Resolution, OwnedCaches, Sequence[CacheGroup]], None]
+    pool: Callable[[Rules, Model, Deployment, Resolution, OwnedCaches, Grouping, Sequence[PageCount]], Pool]

@@ -1,0 +1,159 @@
+"""The scheduler's defaults: batch sizes, model runner, asynchronous scheduling, tokens in flight."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rulespack.errors import engine_refuses
+from rulespack.kv.plan import Reason
+
+if TYPE_CHECKING:
+    from vllm_0_29.model import Model
+    from vllm_0_29.rules import Reasons, Rules
+
+    from rulespack.deployment import Deployment
+
+BATCH_SOURCE = "vllm/engine/arg_utils.py: EngineArgs.get_batch_defaults"
+RUNNER_SOURCE = "vllm/config/vllm.py: VllmConfig.use_v2_model_runner"
+ASYNC_SOURCE = "vllm/config/vllm.py: VllmConfig.__post_init__"
+FLIGHT_SOURCE = "vllm/config/vllm.py: VllmConfig.max_in_flight_tokens"
+
+GIB: Final = 1 << 30
+
+#: (max_num_batched_tokens, max_num_seqs) by usage context, for the largest, large and other GPUs.
+LARGEST: Final = {"LLM_CLASS": (16384, 1024), "OPENAI_API_SERVER": (16384, 1024)}
+LARGE: Final = {"LLM_CLASS": (16384, 1024), "OPENAI_API_SERVER": (8192, 1024)}
+OTHER: Final = {"LLM_CLASS": (8192, 256), "OPENAI_API_SERVER": (2048, 256)}
+ANY_CONTEXT: Final = (2048, 128)
+
+#: All-to-all backends whose batches are fixed, with data parallelism over experts.
+BATCHED_ALL2ALL: Final = frozenset({"deepep_low_latency", "nixl_ep"})
+BATCHED_TOKENS: Final = 256
+
+TRUE: Final = frozenset({"1", "true"})
+
+
+def chunked_prefill(deployment: Deployment) -> bool:
+    """Whether long prompts are scheduled in pieces; a decoder does unless told otherwise."""
+    return True if deployment.enable_chunked_prefill is None else deployment.enable_chunked_prefill
+
+
+def prefix_caching(deployment: Deployment) -> bool:
+    """Whether blocks of earlier requests are kept for reuse; a decoder does unless told otherwise."""
+    return True if deployment.enable_prefix_caching is None else deployment.enable_prefix_caching
+
+
+def mm_prefix(model: Model, deployment: Deployment) -> bool:
+    """Whether images attend within themselves in both directions: such a model, with images admitted."""
+    return model.multimodal is not None and model.multimodal.prefix_lm and not deployment.language_model_only
+
+
+def batch_sizes(
+    rules: Rules, model: Model, deployment: Deployment, max_model_len: int, reasons: Reasons
+) -> tuple[int, int]:
+    """``max_num_batched_tokens`` and ``max_num_seqs``: what was asked, else by GPU memory and usage context.
+
+    Refused by the engine where the batch is smaller than the number of sequences, or than the longest request when
+    prompts are not chunked.
+    """
+    gpu = deployment.gpu
+    if gpu.memory_bytes >= 160 * GIB:
+        table, size = LARGEST, "at least 160 GiB"
+    elif gpu.memory_bytes >= 70 * GIB and "a100" not in gpu.name.lower():
+        table, size = LARGE, "at least 70 GiB and no A100"
+    else:
+        table, size = OTHER, "under 70 GiB, or an A100"
+    tokens, seqs = table.get(deployment.usage_context, ANY_CONTEXT)
+    because = f"the default for {deployment.usage_context} on a GPU of {size}"
+    if deployment.enable_expert_parallel and deployment.data_parallel_size > 1:
+        if deployment.all2all_backend in BATCHED_ALL2ALL:
+            tokens, because = BATCHED_TOKENS, f"the batch size of {deployment.all2all_backend} with data parallelism"
+    if deployment.performance_mode == "throughput":
+        tokens, seqs, because = tokens * 2, seqs * 2, because + ", doubled for throughput"
+    if deployment.max_num_seqs is not None:
+        seqs = deployment.max_num_seqs
+    if deployment.max_num_batched_tokens is not None:
+        tokens, because = deployment.max_num_batched_tokens, "as asked"
+    else:
+        if not chunked_prefill(deployment) and max_model_len > tokens:
+            tokens, because = max_model_len, "a whole prompt must fit, as prompts are not chunked"
+        item = model.multimodal.max_item_tokens if model.multimodal is not None else None
+        if item is not None and item > tokens and mm_prefix(model, deployment):
+            tokens, because = item, "the largest multimodal item must fit whole"
+        if seqs * max_model_len < tokens:
+            tokens, because = seqs * max_model_len, "no more than max_num_seqs requests of max_model_len"
+    if deployment.max_num_seqs is None:
+        seqs = min(seqs, tokens)
+    _check_batch(tokens, seqs, max_model_len, deployment)
+    reasons.append(
+        Reason(
+            "max-num-batched-tokens",
+            tokens,
+            {"gpu": gpu.name, "usage_context": deployment.usage_context, "max_num_seqs": seqs},
+            because,
+            BATCH_SOURCE,
+        )
+    )
+    return tokens, seqs
+
+
+def _check_batch(tokens: int, seqs: int, max_model_len: int, deployment: Deployment) -> None:
+    source = "vllm/config/scheduler.py: SchedulerConfig.verify_max_model_len"
+    if tokens < max_model_len and not chunked_prefill(deployment):
+        raise engine_refuses(
+            "batch-holds-a-prompt",
+            "ValidationError",
+            "config",
+            f"max_num_batched_tokens {tokens} is less than max_model_len {max_model_len} while prompts are not chunked",
+            source,
+        )
+    if tokens < seqs:
+        raise engine_refuses(
+            "batch-holds-a-token-a-sequence",
+            "ValidationError",
+            "config",
+            f"max_num_batched_tokens {tokens} is less than max_num_seqs {seqs}",
+            source,
+        )
+
+
+def model_runner(rules: Rules, model: Model, deployment: Deployment, reasons: Reasons) -> int:
+    """The model runner's version: 2, unless the environment forces 1 or a feature needs it."""
+    forced = deployment.env.get("VLLM_USE_V2_MODEL_RUNNER")
+    version, because = 2, "nothing asked for needs the first"
+    if forced is not None:
+        version, because = (2 if forced.lower() in TRUE else 1), "VLLM_USE_V2_MODEL_RUNNER says so"
+    reasons.append(Reason("model-runner", version, {}, because, RUNNER_SOURCE))
+    return version
+
+
+def async_scheduling(rules: Rules, model: Model, deployment: Deployment, runner: int, reasons: Reasons) -> bool:
+    """Whether a step is scheduled while the last one runs: on, unless it is asked off."""
+    asked = deployment.async_scheduling
+    on = True if asked is None else asked
+    reasons.append(
+        Reason("async-scheduling", on, {"asked": asked}, "the default" if asked is None else "as asked", ASYNC_SOURCE)
+    )
+    return on
+
+
+def in_flight_tokens(deployment: Deployment, batch: int, asynchronous: bool, runner: int, reasons: Reasons) -> int:
+    """Tokens scheduled but not settled at once: the concurrent batches times ``max_num_batched_tokens``.
+
+    With asynchronous scheduling the second runner keeps one batch more than there are pipeline stages; the first
+    keeps two on one stage and as many as there are stages otherwise.
+    """
+    stages = deployment.pipeline_parallel_size
+    batches = stages
+    if asynchronous:
+        batches = stages + 1 if runner == 2 else max(2, stages) if stages <= 1 else stages
+    reasons.append(
+        Reason(
+            "max-in-flight-tokens",
+            batches * batch,
+            {"concurrent_batches": batches, "max_num_batched_tokens": batch},
+            f"{batches} batches may be under way at once",
+            FLIGHT_SOURCE,
+        )
+    )
+    return batches * batch

@@ -1,0 +1,119 @@
+"""Each owned cache as a spec: what the layer classes answer the engine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vllm_0_29.backends import wants
+
+from rulespack.errors import engine_refuses
+from rulespack.kv.specs import DTYPE_BYTES, Spec, attention_spec
+
+if TYPE_CHECKING:
+    from vllm_0_29.model import CacheClass, Model
+    from vllm_0_29.rules import Rules, Settings
+
+    from rulespack.deployment import Deployment
+    from rulespack.hooks import LayerBackend
+
+ATTENTION_SOURCE = "vllm/model_executor/layers/attention/attention.py: Attention.get_kv_cache_spec"
+
+
+def stored_dtype(cache_dtype: str, model_dtype: str) -> str:
+    """torch's name of what a cache of this dtype string is stored in (``vllm/utils/torch_utils.py``)."""
+    if cache_dtype == "auto":
+        return model_dtype
+    if cache_dtype in ("float16", "bfloat16"):
+        return cache_dtype
+    return "int8" if cache_dtype == "int8_per_token_head" else "uint8"
+
+
+def local_heads(total: int, tensor_parallel_size: int) -> int:
+    """KV heads on one rank: divided, and replicated where there are more ranks than heads.
+
+    Refused by the engine where neither number divides the other.
+    """
+    if total % tensor_parallel_size and tensor_parallel_size % total:
+        raise engine_refuses(
+            "kv-heads-divide",
+            "AssertionError",
+            "construct",
+            f"{total} KV heads neither divide nor are divided by tensor_parallel_size {tensor_parallel_size}",
+            "vllm/model_executor/models: each attention module's constructor",
+        )
+    return max(1, total // tensor_parallel_size)
+
+
+def attention(
+    rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, part: LayerBackend, settings: Settings
+) -> Spec:
+    """An ordinary attention layer: a full cache in blocks of the engine's size, or a window in blocks of its own."""
+    node = cls.node
+    backend = rules.backends[part.backend]
+    heads = local_heads(node.n_kv, settings.tensor_parallel_size)
+    dtype = stored_dtype(part.cache_dtype, settings.model_dtype)
+    content = backend.content_bytes(part.cache_dtype, node.d_h, node.d_v or node.d_h, DTYPE_BYTES[dtype])
+    slots = backend.head_slots(part.cache_dtype, heads)
+    size, padded = settings.block_size, None
+    if node.window is not None:
+        padded = settings.skip_page_bytes
+        want = wants(rules, model, deployment, cls, part.cache_dtype, part.cache_dtype)
+        size = rules.window_block_size(backend, want, settings.block_size, slots * content, padded)
+    return attention_spec(
+        "FullAttentionSpec" if node.window is None else "SlidingWindowSpec",
+        block_size=size,
+        head_slots=slots,
+        content_bytes=content,
+        dtype=dtype,
+        num_kv_heads=heads,
+        head_size=node.d_h,
+        sliding_window=node.window,
+        padded_page=padded,
+        cache_dtype=part.cache_dtype,
+    )
+
+
+def chunked_local_attention(
+    rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, part: LayerBackend, settings: Settings
+) -> Spec:
+    """Chunked local attention: blocks of the engine's size, bounded by the chunk."""
+    node = cls.node
+    backend = rules.backends[part.backend]
+    heads = local_heads(node.n_kv, settings.tensor_parallel_size)
+    dtype = stored_dtype(part.cache_dtype, settings.model_dtype)
+    return attention_spec(
+        "ChunkedLocalAttentionSpec",
+        block_size=settings.block_size,
+        head_slots=backend.head_slots(part.cache_dtype, heads),
+        content_bytes=backend.content_bytes(part.cache_dtype, node.d_h, node.d_v or node.d_h, DTYPE_BYTES[dtype]),
+        dtype=dtype,
+        num_kv_heads=heads,
+        head_size=node.d_h,
+        attention_chunk_size=node.attention_chunk_size,
+        cache_dtype=part.cache_dtype,
+    )
+
+
+def mla_attention(
+    rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, part: LayerBackend, settings: Settings
+) -> Spec:
+    """Multi-head latent attention: one latent and rotary vector for each token, not divided over ranks."""
+    width = cls.node.d_h
+    dtype = stored_dtype(part.cache_dtype, settings.model_dtype)
+    return attention_spec(
+        "MLAAttentionSpec",
+        block_size=settings.block_size,
+        head_slots=1,
+        content_bytes=width * DTYPE_BYTES[dtype],
+        dtype=dtype,
+        num_kv_heads=1,
+        head_size=width,
+        cache_dtype=part.cache_dtype,
+    )
+
+
+SPECS = {
+    "Attention": attention,
+    "ChunkedLocalAttention": chunked_local_attention,
+    "MLAAttention": mla_attention,
+}

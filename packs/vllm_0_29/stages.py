@@ -1,0 +1,57 @@
+"""Which pipeline stage holds each layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rulespack.errors import engine_refuses
+
+if TYPE_CHECKING:
+    from vllm_0_29.model import Model
+    from vllm_0_29.rules import Rules
+
+    from rulespack.deployment import Deployment
+
+SOURCE = "vllm/distributed/utils.py: get_pp_indices"
+
+
+def layers_of_stages(layers: int, stages: int, stated: str | None) -> tuple[int, ...]:
+    """Layers on each stage: an equal share, the remainder one each to the stages before the last, from the back.
+
+    ``VLLM_PP_LAYER_PARTITION`` states them outright. Refused by the engine where that does not fit.
+    """
+    if stated is not None:
+        try:
+            counts = tuple(int(part) for part in stated.split(","))
+        except ValueError:
+            counts = ()
+        if len(counts) != stages or sum(counts) != layers:
+            raise engine_refuses(
+                "layer-partition-fits",
+                "ValueError",
+                "construct",
+                f"VLLM_PP_LAYER_PARTITION {stated!r} does not part {layers} layers over {stages} stages",
+                SOURCE,
+            )
+        return counts
+    share, rest = divmod(layers, stages)
+    parted = [share] * stages
+    for i in range(2, rest + 2):
+        parted[-i] += 1
+    return tuple(parted)
+
+
+def no_check(model: Model, stage_of_layer: Sequence[int]) -> None:
+    """Every boundary between layers will do."""
+
+
+def stage_of(rules: Rules, model: Model, deployment: Deployment) -> tuple[int, ...]:
+    """The stage of each cache in registration order; empty where there is one stage."""
+    stages = deployment.pipeline_parallel_size
+    if stages == 1:
+        return ()
+    counts = layers_of_stages(model.num_layers, stages, deployment.env.get("VLLM_PP_LAYER_PARTITION"))
+    held = [stage for stage, count in enumerate(counts) for _ in range(count)]
+    rules.check_stages(model, held)
+    return tuple(held[layer] for layer in model.layer_of)

@@ -1,0 +1,49 @@
+"""vLLM 0.31.0.
+
+Moved since 0.29.0: DeepSeek V4.1 is served; the block size must suit every backend, and a window may take the whole
+cache block; composites serve bidirectional images; FlashAttention stores fp8 for heads of 512 on Hopper; yarn lengths
+are taken as stated; rings and windows may be split in packed groups; blocks are aligned to their caches' strides; the
+selector asks for decode context parallelism; MoRIIO keeps the hybrid manager.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import vllm_0_29
+from vllm_0_29.pack import Pack
+from vllm_0_31 import arguments, backend_facts, backends, block_size, deepseek_v41, facts, groups, lengths, scheduler
+
+RULES = msgspec.structs.replace(
+    vllm_0_29.RULES,
+    release="0.31.0",
+    arguments=arguments.ARGUMENTS,
+    absent_arguments=arguments.ABSENT,
+    environment_unmodelled=arguments.ENVIRONMENT_UNMODELLED,
+    environment_inert=arguments.ENVIRONMENT_INERT,
+    cache_dtypes=facts.CACHE_DTYPES,
+    speculative_methods=facts.SPECULATIVE_METHODS,
+    connectors=facts.CONNECTORS,
+    architectures=facts.ARCHITECTURES,
+    unserved=facts.UNSERVED,
+    residencies=facts.RESIDENCIES,
+    check_deployment=deepseek_v41.check_deployment,
+    check_stages=deepseek_v41.check_stages,
+    scaled_length=lengths.scaled_length,
+    async_scheduling=scheduler.async_scheduling,
+    cache_dtype=deepseek_v41.cache_dtype,
+    backends=backend_facts.BACKENDS,
+    model_backends=deepseek_v41.MODEL_BACKENDS,
+    priorities=backend_facts.priorities,
+    selector_asks_dcp=True,
+    flash_attn_version=backends.flash_attn_version,
+    preferred_block_size=block_size.preferred_block_size,
+    window_block_size=block_size.window_block_size,
+    specs=vllm_0_29.RULES.specs | deepseek_v41.SPECS,
+    uniform_key=groups.uniform_key,
+    state_bucket=groups.state_bucket,
+    block_alignment=groups.block_alignment,
+    promote=groups.promote,
+    prefix_cacheable=groups.prefix_cacheable,
+)
+
+plugin = Pack(RULES)

@@ -1,0 +1,19 @@
+"""What vLLM 0.31.0 accepts and serves beyond 0.29.0."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from vllm_0_29 import facts as earlier
+from vllm_0_29.model import Unserved
+from vllm_0_29.rules import Connector
+from vllm_0_31 import deepseek_v41
+
+CACHE_DTYPES: Final = earlier.CACHE_DTYPES | {"nvfp4_ds_mla"}
+SPECULATIVE_METHODS: Final = earlier.SPECULATIVE_METHODS | {"glm5_next_mtp"}
+CONNECTORS: Final = earlier.CONNECTORS | {"MoRIIOConnector": Connector(True)}
+ARCHITECTURES: Final = earlier.ARCHITECTURES | {deepseek_v41.NAME: deepseek_v41.ARCHITECTURE}
+UNSERVED: Final[dict[str, Unserved]] = {}
+
+#: Engine settings that move a table between host and device: where each puts it by default.
+RESIDENCIES: Final = {"engram_cpu_offload": "host"}

@@ -1,0 +1,61 @@
+"""Grouping in vLLM 0.31.0: aligned blocks, split rings and windows, and the manager's crash."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from math import lcm
+from typing import TYPE_CHECKING
+
+from vllm_0_29 import groups as earlier
+from vllm_0_29 import manager, pool
+
+from rulespack.errors import engine_refuses
+from rulespack.hooks import OwnedCaches
+from rulespack.kv.specs import Spec
+
+if TYPE_CHECKING:
+    from vllm_0_29.rules import Rules
+
+#: The label of a page stride the block as a whole must keep, in bytes.
+BLOCK_STRIDE = "block_stride_alignment"
+#: The label of a window that is replayed rather than reused for a common prefix.
+BOUNDED_REPLAY = "bounded_replay"
+
+
+def block_alignment(specs: Sequence[Spec]) -> int:
+    """A block is rounded up to the least common multiple of the strides its caches ask for."""
+    strides = [stride for spec in specs if isinstance(stride := spec.label(BLOCK_STRIDE), int)]
+    return lcm(*strides) if strides else 1
+
+
+def state_bucket(spec: Spec, no_repeats: bool) -> bool:
+    """Recurrent state and rings; also windows, where no bucket of mixed pages sets the repeats."""
+    if spec.type in ("MambaSpec", "CircularBufferSpec"):
+        return True
+    return no_repeats and spec.type in ("SlidingWindowSpec", "SlidingWindowMLASpec")
+
+
+def uniform_key(spec: Spec) -> Hashable:
+    """Replayed latent windows are a type of their own."""
+    return (earlier.uniform_key(spec), spec.label(BOUNDED_REPLAY))
+
+
+def promote(rules: Rules, owned: OwnedCaches) -> OwnedCaches:
+    """As before, but latent windows beside full caches crash: their full counterpart has no place for a field of
+    theirs."""
+    full = any(spec.type in manager.FULL_CLASSES for spec in owned.specs)
+    if full and any(spec.type == "SlidingWindowMLASpec" for spec in owned.specs):
+        raise engine_refuses(
+            "latent-window-promotion",
+            "TypeError",
+            "groups",
+            "without the hybrid KV cache manager the release crashes on latent windows: MLAAttentionSpec takes no "
+            "bounded_replay",
+            "vllm/v1/kv_cache_interface.py: replace_as",
+        )
+    return manager.promote(rules, owned)
+
+
+def prefix_cacheable(spec: Spec) -> bool:
+    """As before, and not a window that is replayed."""
+    return pool.prefix_cacheable(spec) and not spec.label(BOUNDED_REPLAY)
