@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -32,6 +33,8 @@ GROUP_KEYS: Final = (
     "draft",
     "padding_bytes",
 )
+#: A list without brackets of any kind inside; a line break stands only between values, never in a string.
+_PLAIN_LIST: Final = re.compile(r"\[\n *([^\[\]{}]*?)\n *\]")
 
 
 def plan_document(plan: Plan, tokens: Sequence[int] = ()) -> dict[str, Any]:
@@ -101,8 +104,9 @@ def compact(document: object) -> bytes:
 
 
 def indented(document: object) -> str:
-    """A document as JSON on several lines."""
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    """A document as JSON on several lines, a list of plain values on one."""
+    text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    return _PLAIN_LIST.sub(lambda found: "[" + re.sub(r"\n *", " ", found.group(1)) + "]", text)
 
 
 def _spec(spec: Spec) -> dict[str, Any]:

@@ -10,6 +10,8 @@ import msgspec
 
 #: The narrowest column that running text is wrapped into.
 NARROWEST: Final = 20
+#: The narrowest column of running text beside a name.
+READABLE: Final = 32
 
 
 class Style(msgspec.Struct, frozen=True):
@@ -51,7 +53,7 @@ def pairs(rows: Iterable[tuple[str, str]], style: Style, indent: int = 2) -> lis
     """Names and what they are, the names in a column of their own; the values below their names where it is narrow."""
     rows = list(rows)
     lead = max((len(name) for name, _ in rows), default=0) + indent + 2
-    beside = style.width - lead >= NARROWEST
+    beside = style.width - lead >= READABLE
     lines = []
     for name, value in rows:
         start = f"{' ' * indent}{name}"
@@ -85,8 +87,10 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], style: Style) 
 def _stacked(headings: Sequence[str], rows: Sequence[Sequence[str]], style: Style) -> list[str]:
     lines: list[str] = []
     for row in rows:
-        lines.append(style.strong(f"{headings[0]} {row[0]}"))
-        lines += pairs(zip(headings[1:], row[1:], strict=True), style)
+        first, *more = wrap(f"{headings[0]} {row[0]}: {row[-1]}", style.width)
+        lines += [style.strong(first), *(f"  {line}" for text in more for line in wrap(text, style.width - 2))]
+        numbers = ", ".join(f"{heading} {cell}" for heading, cell in zip(headings[1:-1], row[1:-1], strict=True))
+        lines += [f"  {line}" for line in wrap(numbers, style.width - 2)]
     return lines
 
 

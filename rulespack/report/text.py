@@ -60,7 +60,7 @@ def _on(switch: bool) -> str:
 def _asked(deployment: Mapping[str, Any]) -> str:
     stated = dict(deployment)
     gpu = stated.pop("gpu", None)
-    name = "H200 (default)" if gpu is None else gpu if isinstance(gpu, str) else _custom_gpu(gpu)
+    name = "H200 (default)" if gpu is None else gpu.upper() if isinstance(gpu, str) else _custom_gpu(gpu)
     return ", ".join([f"GPU {name}", *(f"{key}={_brief(value)}" for key, value in stated.items())])
 
 
@@ -93,7 +93,7 @@ def _groups(plan: Plan, style: Style) -> list[str]:
                 _holds(plan, group),
             )
         )
-    headings = ("group", "block", "page bytes", "blocks", "used", "padding", "holds")
+    headings = ("group", "block", "page bytes", "blocks/req", "used", "padding", "holds")
     return table(headings, rows, style)
 
 
@@ -103,15 +103,15 @@ def _holds(plan: Plan, group: Group) -> str:
     for index in group.caches:
         name, spec = plan.caches[index]
         kinds.setdefault(_describe(plan.specs[spec]), []).append(name)
-    said = [f"{len(names)} x {kind} {layer_names(names)}" for kind, names in kinds.items()]
+    said = [f"{len(names)} x {kind}: {layer_names(names)}" for kind, names in kinds.items()]
     return "; ".join(said) + (" (draft)" if group.draft else "")
 
 
 def _describe(spec: Spec) -> str:
     if spec.sliding_window is not None:
-        return f"{spec.type}[{count(spec.sliding_window)}]"
+        return f"{spec.type} (window {count(spec.sliding_window)})"
     if spec.attention_chunk_size is not None:
-        return f"{spec.type}[{count(spec.attention_chunk_size)}]"
+        return f"{spec.type} (chunk {count(spec.attention_chunk_size)})"
     return spec.type
 
 
