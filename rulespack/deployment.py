@@ -90,7 +90,7 @@ class Deployment(_Arguments):
     """
 
     gpu: Gpu = DEFAULT_GPU
-    env: Mapping[str, str] = {}  # noqa: RUF012 - read-only by convention; a default like every other
+    env: Mapping[str, str] = {}
     usage_context: str = "OPENAI_API_SERVER"
     # parallelism
     tensor_parallel_size: int = 1

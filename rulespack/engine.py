@@ -6,6 +6,8 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
+
 from rulespack.deployment import Deployment
 from rulespack.errors import BadPack, Refused, not_modelled
 from rulespack.graph.capability import UndescribedFamily, for_capability
@@ -56,27 +58,26 @@ class Engine:
     def resolve_engine(self, graph: ModelGraph, deployment: Deployment) -> Resolution:
         """Backends, block sizes, layout, hybrid manager and lengths."""
         graph = self._accepted(graph, deployment)
-        return self._resolution(graph, deployment, self._cache_dtype(graph, deployment))
+        dtype = self._cache_dtype(graph, deployment)
+        return self._ask("resolve_engine", Resolution, graph=graph, deployment=deployment, cache_dtype=dtype)
 
     def owned_kv_cache_layers(self, graph: ModelGraph, deployment: Deployment) -> OwnedCaches:
         """Which layers own a cache, and each cache as a spec, in the engine's order."""
+        resolution = self.resolve_engine(graph, deployment)
         graph = self._accepted(graph, deployment)
-        resolution = self._resolution(graph, deployment, self._cache_dtype(graph, deployment))
-        return self._owned(graph, deployment, resolution)
+        return self._ask(
+            "owned_kv_cache_layers", OwnedCaches, graph=graph, deployment=deployment, resolution=resolution
+        )
 
     def kv_cache_groups(self, graph: ModelGraph, deployment: Deployment) -> Grouping:
         """How the caches form groups, and what a block costs."""
-        graph = self._accepted(graph, deployment)
-        resolution = self._resolution(graph, deployment, self._cache_dtype(graph, deployment))
-        return self._groups(graph, deployment, resolution, self._owned(graph, deployment, resolution))
+        return self._grouped(self._accepted(graph, deployment), deployment).grouping
 
     def window_pages_per_request(self, graph: ModelGraph, deployment: Deployment) -> Mapping[int, PageCount]:
         """Blocks a request pins in each sliding-window group, by the group's position in the engine's order."""
-        graph = self._accepted(graph, deployment)
-        resolution = self._resolution(graph, deployment, self._cache_dtype(graph, deployment))
-        groups = self._groups(graph, deployment, resolution, self._owned(graph, deployment, resolution)).groups
-        pages = self._pages(deployment, resolution, groups)
-        return {i: count for i, (group, count) in enumerate(zip(groups, pages, strict=True)) if _is_window(group)}
+        made = self._grouped(self._accepted(graph, deployment), deployment)
+        windows = {i: group for i, group in enumerate(made.grouping.groups) if _is_window(group)}
+        return {i: self._pages_of(deployment, made.resolution, group) for i, group in windows.items()}
 
     def plan(self, graph: ModelGraph, deployment: Deployment | None = None) -> Plan:
         """All that the release decides for ``graph`` under ``deployment`` (the engine's defaults on an H200 if None).
@@ -87,27 +88,23 @@ class Engine:
         if deployment is None:
             deployment = Deployment()
         graph = self._accepted(graph, deployment)
-        dtype = self._cache_dtype(graph, deployment)
-        resolution = self._resolution(graph, deployment, dtype)
-        owned = self._owned(graph, deployment, resolution)
-        grouping = self._groups(graph, deployment, resolution, owned)
-        pages = self._pages(deployment, resolution, grouping.groups)
+        made = self._grouped(graph, deployment)
+        pages = self._pages(deployment, made)
         try:
-            pool = _answered(
+            pool = self._ask(
                 "size_pool",
-                self._hook.size_pool(
-                    graph=graph,
-                    deployment=deployment,
-                    resolution=resolution,
-                    owned=owned,
-                    grouping=grouping,
-                    pages=pages,
-                ),
+                Pool,
+                graph=graph,
+                deployment=deployment,
+                resolution=made.resolution,
+                owned=made.owned,
+                grouping=made.grouping,
+                pages=pages,
             )
         except Refused as refused:
-            refused.plan = self._assemble(graph, deployment, dtype, resolution, owned, grouping, pages, None)
+            refused.plan = self._assemble(graph, deployment, made, pages, None)
             raise
-        return self._assemble(graph, deployment, dtype, resolution, owned, grouping, pages, pool)
+        return self._assemble(graph, deployment, made, pages, pool)
 
     def _accepted(self, graph: ModelGraph, deployment: Deployment) -> ModelGraph:
         """The graph as the deployment's GPU describes it, checked; the deployment accepted by the release."""
@@ -130,85 +127,74 @@ class Engine:
             raise not_modelled(problems[0].rule, f"the graph does not fit {self.engine} {self.release}: {said}")
         return True
 
-    def _cache_dtype(self, graph: ModelGraph, deployment: Deployment) -> CacheDtype:
-        answer = _answered("resolve_cache_dtype", self._hook.resolve_cache_dtype(graph=graph, deployment=deployment))
-        if isinstance(answer, str):
-            said = Reason("resolve_cache_dtype", answer, {}, "a registered override says so", "override")
-            return CacheDtype(answer, answer, (said,))
+    def _ask(self, question: str, kind: type[A], **arguments: object) -> A:
+        """The first plugin's answer to one question; raises BadPack where it is none of the kind it must be."""
+        answer = getattr(self._hook, question)(**arguments)
+        if not isinstance(answer, kind):
+            said = "no plugin answers" if answer is None else f"a {type(answer).__name__} is no answer to"
+            raise BadPack(f"{said} {question}: a {kind.__name__} is wanted")
         return answer
 
-    def _resolution(self, graph: ModelGraph, deployment: Deployment, dtype: CacheDtype) -> Resolution:
-        return _answered(
-            "resolve_engine", self._hook.resolve_engine(graph=graph, deployment=deployment, cache_dtype=dtype)
-        )
+    def _cache_dtype(self, graph: ModelGraph, deployment: Deployment) -> CacheDtype:
+        answer = self._hook.resolve_cache_dtype(graph=graph, deployment=deployment)
+        if isinstance(answer, str):
+            said = Reason("cache-dtype", answer, {}, "a registered override says so", "override")
+            return CacheDtype(answer, answer, (said,))
+        if not isinstance(answer, CacheDtype):
+            raise BadPack(f"{answer!r} is no answer to resolve_cache_dtype: a CacheDtype or a string is wanted")
+        return answer
 
-    def _owned(self, graph: ModelGraph, deployment: Deployment, resolution: Resolution) -> OwnedCaches:
-        return _answered(
-            "owned_kv_cache_layers",
-            self._hook.owned_kv_cache_layers(graph=graph, deployment=deployment, resolution=resolution),
+    def _grouped(self, graph: ModelGraph, deployment: Deployment) -> _Made:
+        dtype = self._cache_dtype(graph, deployment)
+        resolution = self._ask("resolve_engine", Resolution, graph=graph, deployment=deployment, cache_dtype=dtype)
+        owned = self._ask(
+            "owned_kv_cache_layers", OwnedCaches, graph=graph, deployment=deployment, resolution=resolution
         )
-
-    def _groups(
-        self, graph: ModelGraph, deployment: Deployment, resolution: Resolution, owned: OwnedCaches
-    ) -> Grouping:
-        return _answered(
-            "kv_cache_groups",
-            self._hook.kv_cache_groups(graph=graph, deployment=deployment, resolution=resolution, owned=owned),
+        grouping = self._ask(
+            "kv_cache_groups", Grouping, graph=graph, deployment=deployment, resolution=resolution, owned=owned
         )
+        return _Made(dtype, resolution, owned, grouping)
 
-    def _pages(
-        self, deployment: Deployment, resolution: Resolution, groups: Sequence[CacheGroup]
-    ) -> tuple[PageCount, ...]:
-        counts = []
-        last, count = None, None
-        for group in groups:
-            if group.spec is not last:  # neighbours that share a spec pin the same number of blocks
+    def _pages(self, deployment: Deployment, made: _Made) -> tuple[PageCount, ...]:
+        counts: list[PageCount] = []
+        last = None
+        for group in made.grouping.groups:
+            if group.spec is not last:  # neighbours cut from one bucket share a spec, and pin as many blocks
                 last = group.spec
-                ask = self._hook.window_pages_per_request if _is_window(group) else self._hook.pages_per_request
-                count = _answered(
-                    "pages_per_request", ask(deployment=deployment, resolution=resolution, spec=group.spec)
-                )
-            assert count is not None
+                count = self._pages_of(deployment, made.resolution, group)
             counts.append(count)
         return tuple(counts)
 
+    def _pages_of(self, deployment: Deployment, resolution: Resolution, group: CacheGroup) -> PageCount:
+        question = "window_pages_per_request" if _is_window(group) else "pages_per_request"
+        return self._ask(question, PageCount, deployment=deployment, resolution=resolution, spec=group.spec)
+
     def _assemble(
-        self,
-        graph: ModelGraph,
-        deployment: Deployment,
-        dtype: CacheDtype,
-        resolution: Resolution,
-        owned: OwnedCaches,
-        grouping: Grouping,
-        pages: Sequence[PageCount],
-        pool: Pool | None,
+        self, graph: ModelGraph, deployment: Deployment, made: _Made, pages: Sequence[PageCount], pool: Pool | None
     ) -> Plan:
-        resolved = resolution.resolved
+        resolved = made.resolution.resolved
         if pool is not None:
             resolved = resolved.with_pool(pool.scheduler_block_size, pool.hash_block_size, pool.max_model_len)
-        length = resolved.max_model_len
+        grouping = made.grouping
         cost, stages = grouping.bytes_per_block, grouping.stages
         if pool is None and grouping.whole_bytes_per_block is not None:
             cost, stages = grouping.whole_bytes_per_block, None
-        total = 0
-        groups = []
-        for group, count in zip(grouping.groups, pages, strict=True):
-            spec = group.spec
-            blocks = count.at(length)
-            total += blocks
-            groups.append(
-                Group(
-                    caches=group.caches,
-                    type=spec.type,
-                    block_size=spec.block_size,
-                    page_size_bytes=spec.page_size_bytes,
-                    blocks_per_request=blocks,
-                    draft=group.draft,
-                    padding_bytes=cost - group.bytes_used,
-                    pages=count,
-                )
+        held = stages[0].groups if stages else [group.caches for group in grouping.groups]
+        blocks = [count.at(resolved.max_model_len) for count in pages]
+        groups = tuple(
+            Group(
+                caches=group.caches,
+                type=group.spec.type,
+                block_size=group.spec.block_size,
+                page_size_bytes=group.spec.page_size_bytes,
+                blocks_per_request=pinned,
+                draft=group.draft,
+                padding_bytes=cost - sum(map(grouping.pages.__getitem__, caches)),
+                pages=count,
             )
-        reasons = dtype.reasons + resolution.reasons + owned.reasons + grouping.reasons
+            for group, count, pinned, caches in zip(grouping.groups, pages, blocks, held, strict=True)
+        )
+        reasons = made.dtype.reasons + made.resolution.reasons + made.owned.reasons + grouping.reasons
         return Plan(
             engine=self.engine,
             release=self.release,
@@ -216,13 +202,13 @@ class Engine:
             deployment=deployment.stated,
             architecture=graph.globals_.architecture or "",
             resolved=resolved,
-            specs=owned.specs,
-            caches=tuple(zip(owned.names, owned.spec_of, strict=True)),
-            draft_caches=owned.draft,
-            groups=tuple(groups),
+            specs=made.owned.specs,
+            caches=tuple(zip(made.owned.names, made.owned.spec_of, strict=True)),
+            draft_caches=made.owned.draft,
+            groups=groups,
             bytes_per_block=cost,
-            blocks_per_request=total,
-            backends=owned.backends,
+            blocks_per_request=sum(blocks),
+            backends=made.owned.backends,
             stages=stages,
             capacity=None if pool is None else pool.capacity,
             reasons=reasons if pool is None else reasons + pool.reasons,
@@ -230,14 +216,17 @@ class Engine:
         )
 
 
+class _Made(msgspec.Struct, frozen=True):
+    """The answers up to the groups."""
+
+    dtype: CacheDtype
+    resolution: Resolution
+    owned: OwnedCaches
+    grouping: Grouping
+
+
 def _is_window(group: CacheGroup) -> bool:
     return (group.spec.members or group.spec.type) in WINDOW_TYPES
-
-
-def _answered(question: str, answer: A | None) -> A:
-    if answer is None:
-        raise BadPack(f"no plugin answers {question}")
-    return answer
 
 
 @functools.cache

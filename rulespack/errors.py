@@ -56,7 +56,7 @@ class Refused(Exception):
 
 
 def engine_refuses(rule: str, type: str, stage: str, reason: str, source: str) -> Refused:  # noqa: A002
-    """A refusal of the release itself: ``type`` its error class, ``stage`` where it stops, ``source`` file and function."""
+    """A refusal of the release itself: its error class, the stage it stops at, and file and function."""
     return Refused("engine", rule, reason, type=type, stage=stage, source=source)
 
 

@@ -80,14 +80,10 @@ class OwnedCaches(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CacheGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """One group: its caches as indices, the spec the engine gives the group, and the engine's draft flag.
-
-    ``bytes_used`` is what the group's caches use of a block, on the first stage that has any of them.
-    """
+    """One group: its caches as indices, the spec the engine gives the group, and the engine's draft flag."""
 
     caches: tuple[int, ...]
     spec: Spec
-    bytes_used: int
     draft: bool = False
 
 
@@ -95,10 +91,12 @@ class Grouping(msgspec.Struct, frozen=True, kw_only=True):
     """The groups in the engine's order and what one block of the shared pool costs on the first stage.
 
     ``whole_bytes_per_block`` is the cost over all stages together, which is all an engine has that stops before it
-    parts the groups over its stages; None where there is one stage.
+    parts the groups over its stages; None where there is one stage. ``pages`` is each cache's page in bytes once the
+    groups are made.
     """
 
     groups: tuple[CacheGroup, ...]
+    pages: tuple[int, ...]
     bytes_per_block: int
     whole_bytes_per_block: int | None = None
     stages: tuple[Stage, ...] | None = None

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vllm_0_29.backend_facts import NOT_MODELLED, Want, objections
-from vllm_0_29.scheduler import mm_prefix
-
 from rulespack.errors import engine_refuses, not_modelled
 from rulespack.hooks import CacheDtype, LayerBackend
 from rulespack.kv.plan import Reason
+from vllm_0_29.backend_facts import NOT_MODELLED, Want, objections
+from vllm_0_29.scheduler import mm_prefix
 
 if TYPE_CHECKING:
+    from rulespack.deployment import Deployment
     from vllm_0_29.model import CacheClass, Model
     from vllm_0_29.rules import Reasons, Rules
-
-    from rulespack.deployment import Deployment
 
 SOURCE = "vllm/platforms/cuda.py: CudaPlatformBase.get_attn_backend_cls"
 
@@ -110,7 +108,7 @@ def select(rules: Rules, deployment: Deployment, want: Want, reasons: Reasons) -
             )
         reasons.append(Reason("attention-backend", forced, inputs, "as asked", SOURCE))
         return forced
-    passed = []
+    passed: list[tuple[str, str]] = []
     for name in rules.priorities(want):
         against_first = next(objections(rules.backends[name], want, asks_dcp=rules.selector_asks_dcp), None)
         if against_first is None:

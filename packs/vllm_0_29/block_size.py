@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from vllm_0_29.backend_facts import Backend, Want
-from vllm_0_29.backends import model_dtype, wants
-
 from rulespack.errors import engine_refuses
 from rulespack.kv.plan import Reason
 from rulespack.kv.specs import DTYPE_BYTES
+from vllm_0_29.backend_facts import Backend, Want
+from vllm_0_29.backends import model_dtype, wants
 
 if TYPE_CHECKING:
-    from vllm_0_29.model import Model
-    from vllm_0_29.rules import Reasons, Rules
-
     from rulespack.deployment import Deployment
     from rulespack.hooks import CacheDtype, LayerBackend
+    from vllm_0_29.model import Model
+    from vllm_0_29.rules import Reasons, Rules
 
 SOURCE = "vllm/platforms/interface.py: Platform.update_block_size_for_backend"
 SKIP_SOURCE = "vllm/platforms/interface.py: Platform._align_heterogeneous_kv_block_size"

@@ -8,10 +8,9 @@ from rulespack.hooks import CacheDtype
 from rulespack.kv.plan import Reason
 
 if TYPE_CHECKING:
+    from rulespack.deployment import Deployment
     from vllm_0_29.model import Model
     from vllm_0_29.rules import Rules
-
-    from rulespack.deployment import Deployment
 
 MODELOPT_SOURCE = "vllm/utils/torch_utils.py: resolve_kv_cache_dtype_string"
 SCHEME_SOURCE = "vllm/model_executor/layers/attention/attention.py: Attention.__init__"

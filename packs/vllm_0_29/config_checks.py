@@ -9,18 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from rulespack.deployment import READERS
+from rulespack.errors import BadDeployment, Refused, engine_refuses, not_modelled
 from vllm_0_29 import arguments
 from vllm_0_29.backends import check_backend_arguments
 from vllm_0_29.manager import connector_name
 
-from rulespack.deployment import READERS
-from rulespack.errors import BadDeployment, Refused, engine_refuses, not_modelled
-
 if TYPE_CHECKING:
+    from rulespack.deployment import Deployment
     from vllm_0_29.model import Model
     from vllm_0_29.rules import Rules
-
-    from rulespack.deployment import Deployment
 
 CONFIG_SOURCE = "vllm/engine/arg_utils.py: EngineArgs.create_engine_config"
 PARALLEL_SOURCE = "vllm/config/model.py: ModelConfig.verify_with_parallel_config"
@@ -78,7 +76,7 @@ def _dtype_names(rules: Rules, model: Model, deployment: Deployment) -> None:
     if asked not in rules.cache_dtypes:
         raise invalid(
             "cache-dtype-accepted",
-            f"kv_cache_dtype {asked!r} is none that vLLM {rules.release} accepts: {', '.join(sorted(rules.cache_dtypes))}",
+            f"kv_cache_dtype {asked!r} is none of vLLM {rules.release}'s: {', '.join(sorted(rules.cache_dtypes))}",
             "vllm/config/cache.py: CacheDType",
         )
     if model.mla and asked.startswith("nvfp4") and not asked.endswith("_ds_mla"):
@@ -186,7 +184,7 @@ def _overrides(rules: Rules, model: Model, deployment: Deployment) -> None:
         if deployment.quantization != own:
             raise not_modelled(
                 "quantization-as-checkpoint",
-                f"quantization {deployment.quantization!r} over a checkpoint of {own or 'no'} quantization is not modelled",
+                f"quantization {deployment.quantization!r} over the checkpoint's own ({own or 'none'}) is not modelled",
             )
     if deployment.disable_sliding_window and any(cls.node.window is not None for cls in model.classes):
         raise not_modelled(
@@ -226,7 +224,7 @@ def _connector(rules: Rules, model: Model, deployment: Deployment) -> None:
         if not model.mla or deployment.decode_context_parallel_size != deployment.tensor_parallel_size:
             raise invalid(
                 "nixl-dcp",
-                "the NIXL connector takes decode context parallelism only over all tensor-parallel ranks of a latent cache",
+                "NIXL takes decode context parallelism only over all tensor-parallel ranks, and a latent cache",
                 "vllm/config/vllm.py: VllmConfig.__post_init__",
             )
 

@@ -1,7 +1,7 @@
 """How the caches form groups, and what one block of the shared pool costs.
 
-Source: ``vllm/v1/core/kv_cache_utils.py: get_kv_cache_groups``. The branches are tried in the release's order: no cache;
-one spec; one type; packed pages; pages made equal.
+Source: ``vllm/v1/core/kv_cache_utils.py: get_kv_cache_groups``. The branches are tried in the release's order: no
+cache; one spec; one type; packed pages; pages made equal.
 """
 
 from __future__ import annotations
@@ -10,18 +10,17 @@ from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
-from vllm_0_29.layout import BLOCK_OUTERMOST
 
 from rulespack.errors import engine_refuses
 from rulespack.hooks import CacheGroup, Grouping, OwnedCaches
 from rulespack.kv.plan import Reason, Stage
 from rulespack.kv.specs import Spec, with_block_size, with_padded_page
+from vllm_0_29.layout import BLOCK_OUTERMOST
 
 if TYPE_CHECKING:
-    from vllm_0_29.rules import Rules
-
     from rulespack.deployment import Deployment
     from rulespack.hooks import Resolution
+    from vllm_0_29.rules import Rules
 
 SOURCE = "vllm/v1/core/kv_cache_utils.py: get_kv_cache_groups"
 PACKED_SOURCE = "vllm/v1/core/kv_cache_utils.py: _get_packed_kv_cache_groups"
@@ -51,7 +50,7 @@ def groups(rules: Rules, deployment: Deployment, resolution: Resolution, owned: 
         owned = rules.promote(rules, owned)
     specs, spec_of = owned.specs, owned.spec_of
     if not specs:
-        return Grouping(groups=(), bytes_per_block=0)
+        return Grouping(groups=(), pages=(), bytes_per_block=0)
     everything = tuple(range(len(spec_of)))
     pages = [specs[index].page_size_bytes for index in spec_of]
     if len({rules.merge_key(spec) for spec in specs}) == 1:
@@ -75,18 +74,20 @@ def groups(rules: Rules, deployment: Deployment, resolution: Resolution, owned: 
     whole = block_cost(rules, owned.specs, [part.caches for part in parts], pages)
     stages = staged(rules, owned, parts, pages)
     cost = stages[0].bytes_per_block if stages else whole
-    shown = tuple(
-        CacheGroup(caches=part.caches, spec=part.spec, bytes_used=sum(pages[i] for i in part.caches)) for part in parts
-    )
-    widest = max(group.bytes_used for group in shown)
+    shown = tuple(CacheGroup(caches=part.caches, spec=part.spec) for part in parts)
     reasons = (
         Reason(rule, len(parts), {"hybrid_manager": hybrid, "specs": len(specs)}, because, source),
         Reason(
-            "bytes-per-block", cost, {"widest_group": widest}, "a block costs what the widest group needs", COST_SOURCE
+            "bytes-per-block",
+            cost,
+            {"whole_bytes_per_block": whole},
+            "a block costs what the widest group needs",
+            COST_SOURCE,
         ),
     )
     return Grouping(
         groups=shown,
+        pages=tuple(pages),
         bytes_per_block=cost,
         whole_bytes_per_block=whole if stages else None,
         stages=stages,
@@ -113,7 +114,7 @@ def staged(rules: Rules, owned: OwnedCaches, parts: Sequence[Part], pages: Seque
 
 
 def uniform_key(spec: Spec) -> Hashable:
-    """Specs with one key are of one type: caches that grow alike, whatever their pages (``UniformTypeKVCacheSpecs``)."""
+    """Specs with one key are of one type (``UniformTypeKVCacheSpecs``): they grow alike, whatever their pages."""
     if spec.type in ("FullAttentionSpec", "MLAAttentionSpec"):
         return ("full", spec.block_size)
     return (spec.type, spec.block_size, spec.sliding_window, spec.attention_chunk_size)
@@ -150,7 +151,7 @@ def uniform_type(members: Sequence[Spec]) -> Spec:
 
 
 def equal_pages(specs: Sequence[Spec]) -> tuple[Spec, ...]:
-    """The specs with their pages made equal: more tokens in a block where the largest page is a multiple, else padding."""
+    """The specs with pages made equal: more tokens in a block where the largest page is a multiple, else padding."""
     largest = max(spec.page_size_bytes for spec in specs)
     equal = []
     for spec in specs:
@@ -187,7 +188,7 @@ def uniform_page(rules: Rules, specs: Sequence[Spec], spec_of: Sequence[int]) ->
     counts = [len(caches) for _, caches in buckets.values()]
     fewest, most = min(counts), max(counts)
     size = most if most < 1.5 * fewest else fewest
-    parts = []
+    parts: list[Part] = []
     for members, caches in buckets.values():
         number = -(-len(caches) // size)
         spec = merged(members)

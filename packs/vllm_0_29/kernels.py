@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rulespack.errors import engine_refuses
 from vllm_0_29.backends import wants
 
-from rulespack.errors import engine_refuses
-
 if TYPE_CHECKING:
+    from rulespack.deployment import Deployment
+    from rulespack.hooks import CacheGroup, OwnedCaches, Resolution
     from vllm_0_29.backend_facts import Kernel
     from vllm_0_29.model import Model
     from vllm_0_29.rules import Rules
-
-    from rulespack.deployment import Deployment
-    from rulespack.hooks import CacheGroup, OwnedCaches, Resolution
 
 SOURCE = "vllm/v1/worker/utils.py: select_common_block_size"
 

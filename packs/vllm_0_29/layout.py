@@ -6,18 +6,16 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from vllm_0_29.manager import connector_name
-
 from rulespack.errors import engine_refuses
 from rulespack.kv.plan import Reason
+from vllm_0_29.manager import connector_name
 
 if TYPE_CHECKING:
-    from vllm_0_29.model import Model
-    from vllm_0_29.rules import Reasons, Rules
-
     from rulespack.deployment import Deployment
     from rulespack.hooks import LayerBackend
     from rulespack.kv.specs import Spec
+    from vllm_0_29.model import Model
+    from vllm_0_29.rules import Reasons, Rules
 
 SOURCE = "vllm/v1/attention/backends/utils.py: resolve_kv_cache_layout"
 
@@ -69,7 +67,7 @@ def layout(
                 "layout-supported",
                 "ValueError",
                 "groups",
-                f"VLLM_KV_CACHE_LAYOUT {asked} is not among the layouts every backend supports: {', '.join(candidates)}",
+                f"VLLM_KV_CACHE_LAYOUT {asked} is none that every backend supports: {', '.join(candidates)}",
                 SOURCE,
             )
     elif wanted is not None and wanted in candidates:

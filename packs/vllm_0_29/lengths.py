@@ -9,10 +9,9 @@ from rulespack.graph.model import Positions
 from rulespack.kv.plan import Reason
 
 if TYPE_CHECKING:
+    from rulespack.deployment import Deployment
     from vllm_0_29.model import Model
     from vllm_0_29.rules import Reasons, Rules
-
-    from rulespack.deployment import Deployment
 
 SOURCE = "vllm/config/model.py: _get_and_verify_max_len"
 

@@ -12,10 +12,9 @@ from rulespack.kv.plan import Reason
 from rulespack.kv.specs import Spec, with_block_size
 
 if TYPE_CHECKING:
+    from rulespack.deployment import Deployment
     from vllm_0_29.model import Model
     from vllm_0_29.rules import Reasons, Rules
-
-    from rulespack.deployment import Deployment
 
 SOURCE = "vllm/config/vllm.py: VllmConfig.__post_init__"
 PROMOTE_SOURCE = "vllm/v1/core/kv_cache_utils.py: unify_hybrid_kv_cache_specs"

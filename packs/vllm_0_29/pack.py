@@ -5,13 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import msgspec
-from vllm_0_29.backends import model_dtype
-from vllm_0_29.graph_checks import check_graph
-from vllm_0_29.model import Model, read_model
-from vllm_0_29.pool import auto_fitted
-from vllm_0_29.rules import Rules, Settings
-from vllm_0_29.scheduler import prefix_caching
-from vllm_0_29.stages import stage_of
 
 from rulespack.deployment import Deployment
 from rulespack.errors import engine_refuses
@@ -22,6 +15,13 @@ from rulespack.hooks import CacheDtype, Grouping, OwnedCaches, Pool, Resolution,
 from rulespack.kv.pages import PageCount
 from rulespack.kv.plan import Reason, Resolved
 from rulespack.kv.specs import Spec
+from vllm_0_29.backends import model_dtype
+from vllm_0_29.graph_checks import check_graph
+from vllm_0_29.model import Model, read_model
+from vllm_0_29.pool import auto_fitted
+from vllm_0_29.rules import Rules, Settings
+from vllm_0_29.scheduler import prefix_caching
+from vllm_0_29.stages import stage_of
 
 
 class Pack:
@@ -131,8 +131,8 @@ class Pack:
                 Reason(
                     "cache-spec",
                     spec.page_size_bytes,
-                    {"type": spec.type, "block_size": spec.block_size, "dtype": spec.dtype, "caches": len(part.caches)},
-                    f"{len(part.caches)} caches, from {model.names[part.caches[0]]}: a page of {spec.block_size} tokens",
+                    {"type": spec.type, "dtype": spec.dtype, "caches": len(part.caches)},
+                    f"{len(part.caches)} caches from {model.names[part.caches[0]]} on, {spec.block_size} tokens a page",
                     f"{spec.type} in vllm/v1/kv_cache_interface.py",
                 )
             )

@@ -13,12 +13,11 @@ from rulespack.hooks import Grouping, OwnedCaches, Pool, Resolution
 from rulespack.kv.plan import Capacity, Reason
 
 if TYPE_CHECKING:
-    from vllm_0_29.model import Model
-    from vllm_0_29.rules import Rules
-
     from rulespack.deployment import Deployment
     from rulespack.kv.pages import PageCount
     from rulespack.kv.specs import Spec
+    from vllm_0_29.model import Model
+    from vllm_0_29.rules import Rules
 
 CHECK_SOURCE = "vllm/v1/core/kv_cache_utils.py: get_kv_cache_configs"
 SIZES_SOURCE = "vllm/v1/core/kv_cache_utils.py: resolve_kv_cache_block_sizes"
@@ -104,7 +103,7 @@ def check_memory(deployment: Deployment, grouping: Grouping, needed: int, length
                 "memory-for-one-request",
                 "ValueError",
                 "groups",
-                f"one request of max_model_len {length} needs {needed * cost} bytes of KV cache, and {usable} are at hand",
+                f"one request of {length} tokens needs {needed * cost} bytes of KV cache, and {usable} are at hand",
                 CHECK_SOURCE,
             )
         counts.append(available // cost)
@@ -149,7 +148,7 @@ def scheduler_sizes(
             "prefix-boundary-aligned",
             "ValueError",
             "scheduler",
-            f"the scheduler's block of {scheduler} tokens is no multiple of every cache's compression: {sorted(ratios)}",
+            f"the scheduler's block of {scheduler} tokens is no multiple of every compression: {sorted(ratios)}",
             SIZES_SOURCE,
         )
     return scheduler, hashed

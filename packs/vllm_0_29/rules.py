@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
-from vllm_0_29.backend_facts import Backend, Want
-from vllm_0_29.model import Architecture, CacheClass, Model, Unserved
 
 from rulespack.deployment import Deployment
 from rulespack.graph.model import Positions
@@ -18,6 +16,8 @@ from rulespack.hooks import CacheDtype, CacheGroup, Grouping, LayerBackend, Owne
 from rulespack.kv.pages import PageCount
 from rulespack.kv.plan import Reason
 from rulespack.kv.specs import Spec
+from vllm_0_29.backend_facts import Backend, Want
+from vllm_0_29.model import Architecture, CacheClass, Model, Unserved
 
 Reasons = list[Reason]
 

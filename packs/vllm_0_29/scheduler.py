@@ -8,10 +8,9 @@ from rulespack.errors import engine_refuses
 from rulespack.kv.plan import Reason
 
 if TYPE_CHECKING:
+    from rulespack.deployment import Deployment
     from vllm_0_29.model import Model
     from vllm_0_29.rules import Reasons, Rules
-
-    from rulespack.deployment import Deployment
 
 BATCH_SOURCE = "vllm/engine/arg_utils.py: EngineArgs.get_batch_defaults"
 RUNNER_SOURCE = "vllm/config/vllm.py: VllmConfig.use_v2_model_runner"

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from vllm_0_29.backends import wants
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
 
 from rulespack.errors import engine_refuses
 from rulespack.kv.specs import DTYPE_BYTES, Spec, attention_spec
+from vllm_0_29.backends import wants
 
 if TYPE_CHECKING:
+    from rulespack.deployment import Deployment
+    from rulespack.hooks import LayerBackend
     from vllm_0_29.model import CacheClass, Model
     from vllm_0_29.rules import Rules, Settings
 
-    from rulespack.deployment import Deployment
-    from rulespack.hooks import LayerBackend
-
-ATTENTION_SOURCE = "vllm/model_executor/layers/attention/attention.py: Attention.get_kv_cache_spec"
+#: A layer class's answer: one cache of the class as a spec.
+Builder = Callable[["Rules", "Model", "Deployment", "CacheClass", "LayerBackend", "Settings"], Spec]
 
 
 def stored_dtype(cache_dtype: str, model_dtype: str) -> str:
@@ -112,7 +112,7 @@ def mla_attention(
     )
 
 
-SPECS = {
+SPECS: Final[Mapping[str, Builder]] = {
     "Attention": attention,
     "ChunkedLocalAttention": chunked_local_attention,
     "MLAAttention": mla_attention,

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 from rulespack.errors import engine_refuses
 
 if TYPE_CHECKING:
+    from rulespack.deployment import Deployment
     from vllm_0_29.model import Model
     from vllm_0_29.rules import Rules
-
-    from rulespack.deployment import Deployment
 
 SOURCE = "vllm/distributed/utils.py: get_pp_indices"
 

@@ -9,6 +9,7 @@ selector asks for decode context parallelism; MoRIIO keeps the hybrid manager.
 from __future__ import annotations
 
 import msgspec
+
 import vllm_0_29
 from vllm_0_29.pack import Pack
 from vllm_0_31 import arguments, backend_facts, backends, block_size, deepseek_v41, facts, groups, lengths, scheduler
@@ -38,7 +39,7 @@ RULES = msgspec.structs.replace(
     flash_attn_version=backends.flash_attn_version,
     preferred_block_size=block_size.preferred_block_size,
     window_block_size=block_size.window_block_size,
-    specs=vllm_0_29.RULES.specs | deepseek_v41.SPECS,
+    specs={**vllm_0_29.RULES.specs, **deepseek_v41.SPECS},
     uniform_key=groups.uniform_key,
     state_bucket=groups.state_bucket,
     block_alignment=groups.block_alignment,

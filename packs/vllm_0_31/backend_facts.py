@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 import msgspec
+
 from vllm_0_29 import backend_facts as earlier
 from vllm_0_29.backend_facts import BLHNC, BLNHC, LBHNC, Backend, Kernel, Want
 
@@ -175,7 +176,8 @@ def handed(
     )
 
 
-#: ``vllm/models/deepseek_v41/sparse_mla.py``, ``vllm/v1/attention/backends/mla/{indexer,sparse_swa,compressor_utils}.py``.
+#: ``vllm/models/deepseek_v41/sparse_mla.py`` and, in ``vllm/v1/attention/backends/mla/``, ``indexer.py``,
+#: ``sparse_swa.py`` and ``compressor_utils.py``.
 DEEPSEEK_V41: Final = (
     handed("FLASHMLA_SPARSE_DSV41", lambda want: Kernel((64 if want.family == 9 else 128,))),
     handed("FLASHMLA_MEGA_ATTN_DSV41", lambda want: Kernel((128,))),

@@ -8,9 +8,8 @@ from vllm_0_29 import backends as earlier
 from vllm_0_29.backend_facts import FP8
 
 if TYPE_CHECKING:
-    from vllm_0_29.model import Model
-
     from rulespack.deployment import Deployment
+    from vllm_0_29.model import Model
 
 
 def flash_attn_version(model: Model, deployment: Deployment, value: str) -> int | None:

@@ -7,10 +7,9 @@ from itertools import product
 from math import lcm
 from typing import TYPE_CHECKING
 
+from rulespack.errors import engine_refuses
 from vllm_0_29.backend_facts import Backend, Want
 from vllm_0_29.block_size import DEFAULT_BLOCK_SIZE, SOURCE, preferred
-
-from rulespack.errors import engine_refuses
 
 if TYPE_CHECKING:
     from vllm_0_29.rules import Rules

@@ -7,26 +7,25 @@ overlay for the GPU states them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
-
-from vllm_0_29 import cache_dtype as earlier_dtype
-from vllm_0_29 import config_checks as earlier_checks
-from vllm_0_29.backends import forced_backend
-from vllm_0_29.model import Architecture, CacheName
-from vllm_0_31.groups import BOUNDED_REPLAY
 
 from rulespack.errors import engine_refuses, not_modelled
 from rulespack.hooks import CacheDtype
 from rulespack.kv.plan import Reason
 from rulespack.kv.specs import DTYPE_BYTES, Spec, attention_spec
+from vllm_0_29 import cache_dtype as earlier_dtype
+from vllm_0_29 import config_checks as earlier_checks
+from vllm_0_29.backends import forced_backend
+from vllm_0_29.model import Architecture, CacheName
+from vllm_0_29.specs import Builder
+from vllm_0_31.groups import BOUNDED_REPLAY
 
 if TYPE_CHECKING:
-    from vllm_0_29.model import CacheClass, Model
-    from vllm_0_29.rules import Rules, Settings
-
     from rulespack.deployment import Deployment
     from rulespack.hooks import LayerBackend
+    from vllm_0_29.model import CacheClass, Model
+    from vllm_0_29.rules import Rules, Settings
 
 NAME: Final = "DeepseekV41ForCausalLM"
 SELECT_SOURCE: Final = "vllm/models/deepseek_v41/nvidia/model.py: _select_dsv4_attn_cls"
@@ -222,4 +221,4 @@ def ring_spec(
     )
 
 
-SPECS: Final = {MAIN: main_spec, INDEX: index_spec, WINDOW: window_spec, RING: ring_spec}
+SPECS: Final[Mapping[str, Builder]] = {MAIN: main_spec, INDEX: index_spec, WINDOW: window_spec, RING: ring_spec}

@@ -6,12 +6,11 @@ from collections.abc import Hashable, Sequence
 from math import lcm
 from typing import TYPE_CHECKING
 
-from vllm_0_29 import groups as earlier
-from vllm_0_29 import manager, pool
-
 from rulespack.errors import engine_refuses
 from rulespack.hooks import OwnedCaches
 from rulespack.kv.specs import Spec
+from vllm_0_29 import groups as earlier
+from vllm_0_29 import manager, pool
 
 if TYPE_CHECKING:
     from vllm_0_29.rules import Rules

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from vllm_0_29 import lengths as earlier
-
 from rulespack.graph.model import Positions
+from vllm_0_29 import lengths as earlier
 
 ALREADY_SCALED = earlier.ALREADY_SCALED | {"yarn", "deepseek_yarn", "deepseek_llama_scaling"}
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from vllm_0_29 import scheduler as earlier
-
 from rulespack.errors import engine_refuses
 from rulespack.kv.plan import Reason
+from vllm_0_29 import scheduler as earlier
 
 if TYPE_CHECKING:
+    from rulespack.deployment import Deployment
     from vllm_0_29.model import Model
     from vllm_0_29.rules import Reasons, Rules
-
-    from rulespack.deployment import Deployment
 
 
 def async_scheduling(rules: Rules, model: Model, deployment: Deployment, runner: int, reasons: Reasons) -> bool:
