@@ -164,7 +164,7 @@ class _Walk:
             self._note("integer-out-of-range", path, f"{value} {_TOO_BIG}")
         elif value is None:
             self._null(path)
-        elif isinstance(value, Odd) and value.reads == "an integer outside 64 bits":
+        elif isinstance(value, Odd) and value.reads == "an integer outside 64 bits" and type(wanted) is schema.IntType:
             shown = value.text if len(value.text) <= 60 else "the number"
             self._note("integer-out-of-range", path, f"{shown} {_TOO_BIG}")
         else:

@@ -58,9 +58,11 @@ class Document(msgspec.Struct, frozen=True):
     has_null: bool
     partial: frozenset[int]
 
-    def line(self, path: Path) -> int | None:
+    def line(self, path: Path) -> int:
         """The line, from 1, of what stands at ``path``, or of the nearest thing around it that is there."""
-        here, line = self.data, None
+        here, line = self.data, 1
+        if first := self.marks.get(id(here)):
+            line = int(first[0].line) + 1
         for step in path:
             if isinstance(here, dict) and step in here:
                 position = list(here).index(step)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path as FilePath
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -14,6 +13,9 @@ from rulespack.graph.findings import Finding, problem
 from rulespack.graph.model import ModelGraph, ModelIdentity
 from rulespack.graph.problems import InvalidDocument, InvalidGraph, InvalidModel, Problem
 from rulespack.graph.scalars import Odd, is_date
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 T = TypeVar("T", ModelGraph, ModelIdentity)
 
@@ -45,7 +47,7 @@ def inspect_identity(text: str | bytes, file: str = "<model>") -> tuple[ModelIde
     return _inspect(text, file, ModelIdentity, identity_findings)
 
 
-def read_bounded(path: FilePath) -> bytes:
+def read_bounded(path: Path) -> bytes:
     """A file's bytes, no more than the loader needs to see that there are too many. Raises OSError."""
     with path.open("rb") as file:
         return file.read(MAX_BYTES + 1)
