@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -11,7 +10,6 @@ from rulespack.errors import RulespackError
 
 if TYPE_CHECKING:
     from rulespack.graph.model import ModelGraph
-    from rulespack.validation import FileReport
 
 GRAPH_FILE: Final = "graph.yaml"
 IDENTITY_FILE: Final = "model.yaml"
@@ -89,16 +87,11 @@ def _exists(path: Path) -> bool:
 
 
 def _nearest(text: str) -> str | None:
-    """The catalog name most like ``text``, or like its last part: ``Qwen/Qwen3-14B`` is qwen3-14b."""
+    """The catalog name ``text`` begins, or the one most like its last part: ``Qwen/Qwen3-14B`` is qwen3-14b."""
     import difflib  # only a mistake pays for it
 
     wanted = text.replace("\\", "/").rstrip("/").rpartition("/")[2].lower()
-    found = difflib.get_close_matches(wanted, names(), n=1)
+    known = names()
+    begun = [name for name in known if wanted and name.startswith(wanted)]
+    found = sorted(begun, key=len) or difflib.get_close_matches(wanted, known, n=1)
     return found[0] if found else None
-
-
-def validate(paths: Iterable[str | Path]) -> list[FileReport]:
-    """What is wrong with catalogs, models' folders, graphs and identities, file by file (``rulespack validate``)."""
-    from rulespack.validation import validate_paths  # checking derives every graph anew; loading one does not need it
-
-    return validate_paths([Path(path) for path in paths])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,9 +45,12 @@ class FileReport(msgspec.Struct, frozen=True):
     problems: tuple[Problem, ...]
 
 
-def validate_paths(paths: Sequence[Path]) -> list[FileReport]:
-    """A report for each file under ``paths``, in the order given. Whatever cannot be read is a problem of its file."""
-    return [report for path in paths for report in _reports(path)]
+def validate(paths: Iterable[str | Path]) -> list[FileReport]:
+    """A report for each file under ``paths``: catalogs, models' folders, graphs, identities, in the order given.
+
+    Never raises for what it finds: whatever cannot be read is a problem of its file.
+    """
+    return [report for path in paths for report in _reports(Path(path))]
 
 
 def _reports(path: Path) -> Iterator[FileReport]:
@@ -104,7 +107,14 @@ def _translated(config: Path, name: str | None) -> tuple[Translation | None, lis
         return translate(config, name), []
     except InvalidConfig as error:
         served = f" [{error.architecture}]" if error.architecture else ""
-        return None, [_problem("config-invalid", f"{error.problem}{served}", error.path)]
+        problem = Problem(
+            rule="config-invalid",
+            severity="error",
+            path=error.path,
+            message=f"{error.problem}{served}",
+            line=error.line,
+        )
+        return None, [problem]
 
 
 def _extract_problems(config: Path, translation: Translation | None) -> Iterator[Problem]:

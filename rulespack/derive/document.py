@@ -102,7 +102,8 @@ def parse(raw: bytes, file: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise InvalidConfig(str(file), "", f"is not UTF-8 text (byte {error.start})") from None
     except json.JSONDecodeError as error:
-        raise InvalidConfig(str(file), "", f"line {error.lineno} column {error.colno}: {error.msg}") from None
+        problem = f"is not JSON at column {error.colno}: {error.msg}"
+        raise InvalidConfig(str(file), "", problem, line=error.lineno) from None
     except RecursionError:
         raise InvalidConfig(str(file), "", "is nested too deeply to be a model configuration") from None
     except ValueError as error:

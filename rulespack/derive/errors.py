@@ -9,14 +9,20 @@ class InvalidConfig(RulespackError):
     """A vendor configuration that cannot be read, or that no family translates.
 
     ``file`` is the file at fault, ``path`` the key inside it (``text_config.num_attention_heads``; empty for the whole
-    file), ``problem`` what is wrong and what to do, ``architecture`` the model class where it is already known.
+    file), ``problem`` what is wrong and what to do, ``architecture`` the model class where it is already known,
+    ``line`` the line of text that is not JSON, counted from 1.
     """
 
-    def __init__(self, file: str, path: str, problem: str, architecture: str | None = None) -> None:
+    def __init__(
+        self, file: str, path: str, problem: str, architecture: str | None = None, line: int | None = None
+    ) -> None:
         self.file = file
         self.path = path
         self.problem = problem
         self.architecture = architecture
+        self.line = line
         where = f"{file}: {path}" if path else file
+        if line is not None:
+            where += f": line {line}"
         served = f" [{architecture}]" if architecture else ""
         super().__init__(f"{where}: {problem}{served}")
