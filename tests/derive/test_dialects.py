@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rulespack.catalog import root
 from rulespack.derive import derive_file
 from rulespack.graph.model import GEMM, Attention, Rope, WeightScale
 
@@ -166,6 +167,12 @@ def test_compressed_tensors_ignores_by_pattern(write: Write, llama: dict[str, An
 
 def test_a_llama_with_a_window_has_it_on_every_layer(write: Write, llama: dict[str, Any]) -> None:
     assert attention_of(derive_file(write({**llama, "sliding_window": 4096}))).window == 4096
+
+
+def test_a_llama_4_whose_chunk_is_null_is_full_everywhere() -> None:
+    file = root() / "llama-4-scout-17b-16e-instruct" / "config.json"
+    graph = derive_file(file, overrides={"text_config": {"attention_chunk_size": None}})
+    assert [kind.id for kind in graph.layer_kinds] == ["full_moe"]
 
 
 def test_a_window_of_zero_means_none(write: Write, llama: dict[str, Any]) -> None:

@@ -16,9 +16,12 @@ NO_ROPE_INTERVAL = 4
 
 
 def build(config: Config) -> Parts:
-    """A layer without rotary embedding is full; the others attend in chunks. A dense layer has its own MLP width."""
+    """A layer without rotary embedding is full; the others attend in chunks, unless the size of one is null.
+
+    A dense layer has its own MLP width.
+    """
     text = config.text
-    chunk = text.integer("attention_chunk_size", default=CHUNK)
+    chunk = text.optional_integer("attention_chunk_size") if text.states("attention_chunk_size") else CHUNK
     head_dim = config.head_dim()
     count = text.integer("num_local_experts")
     top_k = read_top_k(config, "num_experts_per_tok", count)
@@ -27,14 +30,15 @@ def build(config: Config) -> Parts:
     layers = []
     for index, rotary in enumerate(_rotary(config)):
         sparse = index in sparse_layers
+        chunked = rotary and chunk is not None
         node = Attention(
-            kind="chunked" if rotary else "gqa",
+            kind="chunked" if chunked else "gqa",
             n_q=config.heads,
             n_kv=config.kv_heads,
             d_h=head_dim,
-            attention_chunk_size=chunk if rotary else None,
+            attention_chunk_size=chunk if chunked else None,
         )
-        layer = Layer(f"{'chunked' if rotary else 'full'}_{'moe' if sparse else 'dense'}")
+        layer = Layer(f"{'chunked' if chunked else 'full'}_{'moe' if sparse else 'dense'}")
         layer.add(norm("input_norm"))
         projected_attention(layer, config, f"layers.{index}.self_attn", node)
         layer.add(norm("post_attn_norm"))
