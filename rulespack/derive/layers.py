@@ -61,17 +61,15 @@ def fold(layers: Sequence[Layer]) -> Folded:
 def fold_sequence(sequence: Sequence[str]) -> Stack:
     """The shortest way to write a sequence as prologue, repeated pattern and epilogue; of equals, the earliest."""
     total = len(sequence)
-    best = (total, 0, 0, 0)
-    for start in range(total):
-        for period in range(1, (total - start) // 2 + 1):
-            repeat = 1
-            while list(sequence[start + repeat * period : start + (repeat + 1) * period]) == list(
-                sequence[start : start + period]
-            ):
-                repeat += 1
+    best = (total, 0, total, 0)
+    for period in range(1, total // 2 + 1):
+        # How far each place onwards agrees with what stands one period later; a whole period of it is one more repeat.
+        agreeing = 0
+        for start in range(total - period - 1, -1, -1):
+            agreeing = agreeing + 1 if sequence[start] == sequence[start + period] else 0
+            repeat = 1 + agreeing // period
             if repeat > 1:
-                written = total - (repeat - 1) * period
-                best = min(best, (written, start, period, repeat))
+                best = min(best, (total - (repeat - 1) * period, start, period, repeat))
     _, start, period, repeat = best
     if not repeat:
         return Stack(pattern=tuple(sequence), repeat=1) if total == 1 else Stack(prologue=tuple(sequence))

@@ -19,7 +19,7 @@ _ABSENT: Final = object()
 MAX_INTEGER: Final = 2**40
 #: Counts of things (layers, heads, experts) with their own ceilings: beyond them it is a slip, not a model.
 CEILINGS: Final = {
-    "num_hidden_layers": 4096,
+    "num_hidden_layers": 1024,
     "num_attention_heads": 65536,
     "num_key_value_heads": 65536,
     "head_dim": 65536,

@@ -161,6 +161,22 @@ def test_mistral_small_4_is_served_as_the_class_the_engine_picks_for_its_format(
     assert graph.globals_.context_window == 1048576
 
 
+@pytest.mark.parametrize(
+    ("model", "kind", "emit"),
+    [
+        ("mixtral-8x7b-v0.1", "moe", "tensor_parallel"),
+        ("glm-4.7-flash", "moe", "tensor_parallel"),
+        ("qwen3-30b-a3b", "moe", "tensor_parallel_unless_sp_moe"),
+        ("gpt-oss-20b", "full", "tensor_parallel_unless_sp_moe"),
+        ("deepseek-v3", "dense", "tensor_parallel"),
+        ("deepseek-v4.1-flash", "swa", "tensor_parallel_unless_sequence_parallel"),
+    ],
+)
+def test_the_sum_after_a_layer_is_left_out_as_its_class_leaves_it_out(model: str, kind: str, emit: str) -> None:
+    nodes = next(layer.nodes for layer in load_model(model).layer_kinds if layer.id == kind)
+    assert [node.emit for node in nodes if node.role == "mlp_out"] == [emit]
+
+
 def test_a_tied_head_reads_the_embedding_and_adds_nothing() -> None:
     graph = load_model("gemma-2-9b")
     lm_head = next(node for node in graph.head if isinstance(node, GEMM))

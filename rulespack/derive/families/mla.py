@@ -6,6 +6,8 @@ Source: 0.31.0, model_executor/models/deepseek_v2.py, glm4_moe_lite.py, kimi_k25
 from __future__ import annotations
 
 from rulespack.derive.blocks import (
+    TENSOR_PARALLEL,
+    UNLESS_SP_MOE,
     MoE,
     all_reduce,
     dense_mlp,
@@ -23,8 +25,9 @@ from rulespack.derive.layers import Layer
 from rulespack.derive.weights import Format
 from rulespack.graph.model import Attention
 
-#: The router GLM keeps in float32 (glm4_moe.py, Glm4MoE); the others keep the model's dtype.
-FP32_ROUTERS = ("Glm4MoeLiteForCausalLM",)
+#: GLM keeps its router in float32 and always sums after its experts (glm4_moe.py, Glm4MoE); the others keep the
+#: model's dtype, and gather along tokens instead under the engine-wide sequence-parallel MoE.
+GLM = "Glm4MoeLiteForCausalLM"
 
 
 def build(config: Config) -> Parts:
@@ -38,7 +41,7 @@ def build(config: Config) -> Parts:
     shared = text.optional_integer("n_shared_experts", minimum=0) or 0
     first = text.integer("first_k_dense_replace", minimum=0)
     step = text.integer("moe_layer_freq", default=1)
-    router = Format("fp32") if config.architecture in FP32_ROUTERS else None
+    glm = config.architecture == GLM
     layers = []
     for index in range(config.layers):
         sparse = index >= first and index % step == 0
@@ -48,7 +51,15 @@ def build(config: Config) -> Parts:
         layer.add(norm("post_attn_norm"))
         module = f"layers.{index}.mlp"
         if sparse:
-            moe = MoE(module=module, count=count, top_k=top_k, width=width, shared_width=shared * width, router=router)
+            moe = MoE(
+                module=module,
+                count=count,
+                top_k=top_k,
+                width=width,
+                shared_width=shared * width,
+                router=Format("fp32") if glm else None,
+                reduce=TENSOR_PARALLEL if glm else UNLESS_SP_MOE,
+            )
             experts(layer, config, moe)
         else:
             dense_mlp(layer, config, module, text.integer("intermediate_size"))
@@ -98,7 +109,7 @@ FAMILY = Family(
     serves={
         "DeepseekV2ForCausalLM": Served(),
         "DeepseekV3ForCausalLM": Served(),
-        "Glm4MoeLiteForCausalLM": Served(),
+        GLM: Served(),
         "KimiK25ForConditionalGeneration": Served(multimodal=True, lifts_quantization=True),
         "MistralLarge3ForCausalLM": Served(),
     },
