@@ -71,17 +71,11 @@ def projected_attention(layer: Layer, config: Config, module: str, node: Attenti
     layer.add(all_reduce("attn_out"))
 
 
-def gated_mlp(layer: Layer, config: Config, module: str, width: int, *, prefix: str = "") -> None:
-    """A gated MLP of inner ``width``: gate and up fused, then down. The reduction after it is the caller's."""
-    form = config.weights.of_linear
-    gate_up, down = f"{prefix}gate_up_proj", f"{prefix}down_proj"
-    layer.add(gemm(config, gate_up, 2 * width, config.hidden_size, "column", form(f"{module}.gate_up_proj")))
-    layer.add(gemm(config, down, config.hidden_size, width, "row", form(f"{module}.down_proj")))
-
-
 def dense_mlp(layer: Layer, config: Config, module: str, width: int) -> None:
-    """A gated MLP and its reduction."""
-    gated_mlp(layer, config, module, width)
+    """A gated MLP of inner ``width``, gate and up fused, and its reduction."""
+    form, hidden = config.weights.of_linear, config.hidden_size
+    layer.add(gemm(config, "gate_up_proj", 2 * width, hidden, "column", form(f"{module}.gate_up_proj")))
+    layer.add(gemm(config, "down_proj", hidden, width, "row", form(f"{module}.down_proj")))
     layer.add(all_reduce("mlp_out"))
 
 

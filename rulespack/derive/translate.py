@@ -37,14 +37,20 @@ def translate(path: Path, name: str | None = None, overrides: Mapping[str, Any] 
     head = open_config(document)
     family = families().get(head.architecture)
     if family is None:
-        problem = (
-            f"the architecture {head.architecture} is not translated; translated are {', '.join(sorted(families()))}"
-        )
-        raise InvalidConfig(str(document.path), "architectures", problem, head.architecture)
+        raise _unserved(head.architecture, str(document.path))
     config = read_config(head, family.serves[head.architecture])
     parts = family.build(config)
     graph = assemble(name or document.path.absolute().parent.name, document, config, parts)
     return Translation(graph, document, frozenset(head.reads))
+
+
+def _unserved(architecture: str, file: str) -> InvalidConfig:
+    import difflib  # only a refusal pays for it
+
+    like = difflib.get_close_matches(architecture, families(), n=3, cutoff=0.5)
+    known = f"{len(families())} others are" + (f", {', '.join(like)} among them" if like else "")
+    problem = f"the architecture {architecture} is not translated; {known}"
+    return InvalidConfig(file, "architectures", problem, architecture)
 
 
 def _overlaid(data: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
