@@ -84,7 +84,7 @@ class Asker:
         except Refused as refused:
             return _joined(identity, refusal_document(refused))
         except Exception as fault:  # a co-process must outlive our own faults
-            return _joined(identity, error_document(InternalError(_where(fault))))
+            return _joined(identity, error_document(InternalError(fault_text(fault))))
 
     def _read(self, line: bytes) -> dict[str, Any]:
         if len(line) > MAX_LINE:
@@ -265,10 +265,10 @@ def _meant(key: str) -> str:
     return f"; did you mean {close[0]}?" if close else f"; it has {', '.join(KEYS)}"
 
 
-def _where(fault: Exception) -> str:
+def fault_text(fault: Exception) -> str:
     """A fault in one line: what it was and the innermost place it came from."""
     trace = fault.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     place = "" if trace is None else f" ({trace.tb_frame.f_code.co_filename.rpartition('/')[2]}:{trace.tb_lineno})"
-    return f"{type(fault).__name__}: {fault}{place}; please report this question"
+    return f"{type(fault).__name__}: {fault}{place}; please report this"

@@ -71,27 +71,34 @@ def _run(words: list[str]) -> int:
 
 
 def _answer(command: str, words: list[str]) -> int:
-    from rulespack.cli.terminal import complain
+    from rulespack.cli.terminal import Usage, complain
     from rulespack.errors import RulespackError
 
     try:
         return int(importlib.import_module(COMMANDS[command][0]).run(command, words))
+    except (Usage, BrokenPipeError):
+        raise
     except RulespackError as error:
         complain(f"{error}")
-        return error_status(error)
+        return _status_of(error)
     except OSError as error:
-        if isinstance(error, BrokenPipeError):
-            raise
         complain(f"{error.filename or command}: {error.strerror or error}")
+        return 1
+    except Exception as fault:  # ours: told in one paragraph like everything else
+        if sys.flags.dev_mode:
+            raise
+        from rulespack.batch import fault_text
+
+        complain(f"{fault_text(fault)} (python -X dev -m rulespack shows the traceback)")
         return 1
 
 
-def error_status(error: Exception) -> int:
-    """1 where something that was named is invalid, 2 where the command line named nothing that there is."""
+def _status_of(error: Exception) -> int:
+    """1 where something that was named is invalid, 2 where the command line names what there is not."""
+    from rulespack.catalog import UnknownModel
     from rulespack.errors import BadDeployment, UnknownRelease
 
-    usage: tuple[type[Exception], ...] = (BadDeployment, UnknownRelease)
-    return 2 if isinstance(error, usage) or type(error).__name__ in ("UnknownModel", "BadQuestion") else 1
+    return 2 if isinstance(error, (BadDeployment, UnknownModel, UnknownRelease)) else 1
 
 
 def _meant(word: str) -> str:

@@ -87,8 +87,8 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], style: Style) 
 def _stacked(headings: Sequence[str], rows: Sequence[Sequence[str]], style: Style) -> list[str]:
     lines: list[str] = []
     for row in rows:
-        first, *more = wrap(f"{headings[0]} {row[0]}: {row[-1]}", style.width)
-        lines += [style.strong(first), *(f"  {line}" for text in more for line in wrap(text, style.width - 2))]
+        first, *more = wrap(f"{headings[0]} {row[0]}: {row[-1]}", style.width - 2)
+        lines += [style.strong(first), *(f"  {line}" for line in more)]
         numbers = ", ".join(f"{heading} {cell}" for heading, cell in zip(headings[1:-1], row[1:-1], strict=True))
         lines += [f"  {line}" for line in wrap(numbers, style.width - 2)]
     return lines

@@ -62,7 +62,10 @@ def test_the_modelled_arguments_are_those_of_a_deployment() -> None:
         (["--enforce-eager", "--no-enforce-eager"], {"enforce_eager": False}),
         (["--block-size", "16", "--block-size", "64"], {"block_size": 64}),
         (["--block-size", "None"], {"block_size": None}),
-        (["--kv-cache-dtype-skip-layers", "0", "sliding_window"], {"kv_cache_dtype_skip_layers": ["0", "sliding_window"]}),
+        (
+            ["--kv-cache-dtype-skip-layers", "0", "sliding_window"],
+            {"kv_cache_dtype_skip_layers": ["0", "sliding_window"]},
+        ),
         (["--num-gpu-blocks-override", "-1"], {"num_gpu_blocks_override": -1}),
     ],
 )
@@ -72,7 +75,15 @@ def test_spellings(words: list[str], stated: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [("32k", 32_000), ("32K", 32_768), ("25.6k", 25_600), ("1m", 10**6), ("1M", 1 << 20), ("80g", 80 * 10**9), ("80G", 80 << 30)],
+    [
+        ("32k", 32_000),
+        ("32K", 32_768),
+        ("25.6k", 25_600),
+        ("1m", 10**6),
+        ("1M", 1 << 20),
+        ("80g", 80 * 10**9),
+        ("80G", 80 << 30),
+    ],
 )
 def test_lengths_with_a_suffix(text: str, number: int) -> None:
     assert flags("--max-model-len", text) == {"max_model_len": number}
@@ -102,7 +113,7 @@ def test_a_length_the_engine_fits_itself(text: str) -> None:
     ],
 )
 def test_a_value_that_cannot_be_read_is_told_with_its_flag(words: list[str], said: str) -> None:
-    with pytest.raises(Usage, match="^--") as caught:
+    with pytest.raises(Usage, match=r"^--") as caught:
         flags(*words)
     assert said in str(caught.value)
 
@@ -114,12 +125,18 @@ def test_a_value_that_cannot_be_read_is_told_with_its_flag(words: list[str], sai
             ["--kv-transfer-config.kv_connector", "NixlConnector", "--kv-transfer-config.kv_role=kv_both"],
             {"kv_transfer_config": {"kv_connector": "NixlConnector", "kv_role": "kv_both"}},
         ),
-        (["-sc.method", "ngram", "-sc.num_speculative_tokens", "3"], {"speculative_config": {"method": "ngram", "num_speculative_tokens": 3}}),
+        (
+            ["-sc.method", "ngram", "-sc.num_speculative_tokens", "3"],
+            {"speculative_config": {"method": "ngram", "num_speculative_tokens": 3}},
+        ),
         (["--hf-overrides.text_config.num_layers", "4"], {"hf_overrides": {"text_config": {"num_layers": 4}}}),
         (["--attention_config.use_non_causal", "true"], {"attention_config": {"use_non_causal": True}}),
         (["--hf-overrides.list+", "a", "--hf-overrides.list+=b,c"], {"hf_overrides": {"list": ["a", "b", "c"]}}),
         (["--kv-transfer-config.kv_buffer_size", "80g"], {"kv_transfer_config": {"kv_buffer_size": 80 * 10**9}}),
-        (["--kv-transfer-config", '{"kv_buffer_size": 1K, "kv_role": "1K"}'], {"kv_transfer_config": {"kv_buffer_size": 1024, "kv_role": "1K"}}),
+        (
+            ["--kv-transfer-config", '{"kv_buffer_size": 1K, "kv_role": "1K"}'],
+            {"kv_transfer_config": {"kv_buffer_size": 1024, "kv_role": "1K"}},
+        ),
         (["--kv-transfer-config", '{"a": 1}', "--kv-transfer-config.b", "2"], {"kv_transfer_config": {"b": 2}}),
     ],
 )

@@ -1,0 +1,135 @@
+"""``models``, ``releases``, ``show``, ``derive``, ``validate`` and the command itself."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from command_line import Run
+
+import rulespack
+
+MODELS = Path(__file__).parents[2] / "models"
+
+
+def test_models(run: Run) -> None:
+    done = run("models")
+    assert done.status == 0
+    assert done.out.splitlines() == sorted(folder.name for folder in MODELS.iterdir())
+    assert json.loads(run("models", "--format", "json").out) == done.out.splitlines()
+
+
+def test_releases(run: Run) -> None:
+    assert run("releases").out == "0.29.0\n0.31.0\n"
+    assert json.loads(run("releases", "--format", "json").out) == list(rulespack.releases())
+    unknown = run("releases", "--engine", "other")
+    assert (unknown.status, unknown.out) == (2, "")
+    assert "engines there are packs for: vllm" in unknown.err
+
+
+def test_show(run: Run) -> None:
+    done = run("show", "deepseek-v4.1-flash")
+    assert done.status == 0
+    for said in ("DeepseekV41ForCausalLM", "15 x csa1_reader", "40 x swa (window)", "1,790", "dspark, 5 tokens a step"):
+        assert said in done.out
+
+
+def test_show_for_programs(run: Run) -> None:
+    said = json.loads(run("show", "qwen3-14b", "--format", "json").out)
+    assert said["layers"] == {"dense": 40}
+    assert said["caches"] == [
+        {"layers": 40, "name": "kv", "kind": "kv", "bytes_per_entry": 4096, "tokens_per_entry": 1}
+    ]
+    target = said["parameters"]["target"]
+    assert abs(target["elements"] / 14_768_307_200 - 1) < 0.005
+    assert target["bytes"] == 2 * target["elements"]
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_show_keeps_the_width(run: Run, width: int) -> None:
+    lines = run("show", "deepseek-v4.1-flash", env={"COLUMNS": str(width)}).out.splitlines()
+    assert max(map(len, lines)) <= width
+
+
+def test_derive_gives_the_committed_graph(run: Run, tmp_path: Path) -> None:
+    committed = (MODELS / "qwen3-14b" / "graph.yaml").read_text()
+    config = str(MODELS / "qwen3-14b" / "config.json")
+    assert run("derive", config).out == committed
+    done = run("derive", config, "--name", "ours", "--out", "graph.yaml")
+    assert (done.status, done.out) == (0, "")
+    assert (tmp_path / "graph.yaml").read_text() == committed.replace("name: qwen3-14b", "name: ours")
+    assert run("plan", "graph.yaml", "--release", "0.31.0").out.startswith("ours on vllm 0.31.0\n")
+
+
+def test_derive_tells_what_it_cannot_translate(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"architectures": ["OtherForCausalLM"]}')
+    done = run("derive", "config.json")
+    assert (done.status, done.out) == (1, "")
+    assert "config.json: architectures: the architecture OtherForCausalLM is not translated" in done.err
+
+
+def test_derive_cannot_write_there(run: Run) -> None:
+    done = run("derive", str(MODELS / "qwen3-14b"), "--out", "no/such/folder/graph.yaml")
+    assert (done.status, done.err) == (1, "rulespack: no/such/folder/graph.yaml: No such file or directory\n")
+
+
+def test_validate(run: Run, tmp_path: Path) -> None:
+    ours = shutil.copytree(MODELS / "qwen3-14b", tmp_path / "qwen3-14b")
+    clean = run("validate", "qwen3-14b")
+    assert (clean.status, clean.out, clean.err) == (0, "3 files, 0 errors, 0 warnings\n", "")
+    graph = ours / "graph.yaml"
+    graph.write_text(graph.read_text().replace("n: 7168", "n: 7169"))
+    wrong = run("validate", "qwen3-14b", "absent")
+    assert wrong.status == 1
+    first, second, summary = wrong.out.splitlines()
+    line = graph.read_text().splitlines().index("  - {op: GEMM, role: qkv_proj, n: 7169, k: 5120, tp: column}") + 1
+    assert first.startswith(f"qwen3-14b/graph.yaml:{line}: error: layer_kinds[0].nodes[1].n: is 7169")
+    assert first.endswith("[drift]")
+    assert second.startswith("absent: error: cannot be read")
+    assert summary == "4 files, 2 errors, 0 warnings"
+
+
+def test_validate_for_programs(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "graph.yaml").write_text("kind: ModelGraph\nname: [\n")
+    done = run("validate", "graph.yaml", str(MODELS / "qwen3-14b" / "model.yaml"), "--format", "json")
+    wrong, clean = json.loads(done.out)
+    assert done.status == 1
+    assert (wrong["file"], wrong["valid"]) == ("graph.yaml", False)
+    assert wrong["problems"][0].keys() == {"rule", "severity", "path", "message", "line"}
+    assert (clean["valid"], clean["problems"]) == (True, [])
+
+
+def test_version_and_help(run: Run) -> None:
+    assert run("--version").out == f"rulespack {rulespack.__version__}\n"
+    told = run("--help")
+    assert told.status == 0
+    for command in ("plan", "batch", "models", "releases", "show", "derive", "validate"):
+        assert f"\n  {command} " in told.out
+        helped = run(command, "--help")
+        assert (helped.status, helped.err) == (0, "")
+        assert helped.out.startswith(f"usage: rulespack {command}")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["plam"], "no command named 'plam'; did you mean plan?"),
+        (["validate"], "the following arguments are required: PATH"),
+        (["show"], "the following arguments are required: MODEL"),
+        (["show", "nothing-like-it"], "no model named 'nothing-like-it'"),
+        (["models", "extra"], "unrecognized arguments: extra"),
+    ],
+)
+def test_usage(run: Run, words: list[str], said: str) -> None:
+    done = run(*words)
+    assert (done.status, done.out) == (2, "")
+    assert said in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_nothing_asked_is_help_and_usage(run: Run) -> None:
+    done = run()
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith("usage: rulespack COMMAND")
