@@ -1,0 +1,1 @@
+"""The packs' answers against recordings of real releases, field by field."""

@@ -1,0 +1,44 @@
+"""The recorded cases, read as they are."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+RECORDINGS = Path(__file__).parent.parent / "recordings"
+
+
+class Case(msgspec.Struct, frozen=True, eq=False):
+    """One deployment a release was asked for, and what it answered: a plan, a refusal, or a refusal with a plan."""
+
+    release: str
+    model: str
+    name: str
+    deployment: dict[str, Any]
+    plan: dict[str, Any] | None = None
+    refused: dict[str, Any] | None = None
+
+    @property
+    def id(self) -> str:
+        """Release, model and case, as a test's name shows them."""
+        return f"{self.release}-{self.model}-{self.name}"
+
+    @property
+    def drafts(self) -> bool:
+        """Whether a speculative method was asked for, which the packs do not model yet."""
+        return "speculative_config" in self.deployment
+
+
+@cache
+def recorded() -> tuple[Case, ...]:
+    """Every recorded case, by release, model and name."""
+    return tuple(
+        Case(document["release"], document["model"], name, **entry)
+        for file in sorted(RECORDINGS.glob("*/*.json"))
+        for document in [json.loads(file.read_text(encoding="utf-8"))]
+        for name, entry in document["cases"].items()
+    )

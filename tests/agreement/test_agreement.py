@@ -1,0 +1,127 @@
+"""Every recorded case, both releases: our answer is the engine's, or it says that it is not modelled."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from rulespack import catalog, releases
+
+from .cases import RECORDINGS, Case, recorded
+from .compare import ELSEWHERE, answer, judged, same
+from .score import table
+
+README = Path(__file__).parent.parent.parent / "README.md"
+MARK, END = "<!-- agreement -->", "<!-- /agreement -->"
+
+#: Models a release was not asked about: 0.29.0 cannot load the first, and does not know the second's format.
+NOT_RECORDED = {("0.29.0", "deepseek-v4.1-flash"), ("0.29.0", "mistral-small-4-119b-2603")}
+
+MODELLED = [case for case in recorded() if not case.drafts]
+DRAFTING = [case for case in recorded() if case.drafts]
+
+
+def case(release: str, model: str, name: str) -> Case:
+    return next(c for c in recorded() if (c.release, c.model, c.name) == (release, model, name))
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in MODELLED])
+def test_the_pack_answers_as_the_release_did(case: Case) -> None:
+    verdict = judged(case)
+    assert verdict.kind == "equal", "\n".join(map(str, verdict.differences)) or verdict.rule
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in DRAFTING])
+def test_a_drafter_is_refused_by_name_and_never_guessed(case: Case) -> None:
+    refused = answer(case)["refused"]
+    assert (refused["by"], refused["rule"]) == ("pack", "speculative-decoding-modelled")
+    assert "speculative_config" in refused["reason"]
+
+
+def test_every_case_of_every_file_is_compared() -> None:
+    held = {
+        (file.parent.name, file.stem, name)
+        for file in RECORDINGS.rglob("*.json")
+        for name in json.loads(file.read_text(encoding="utf-8"))["cases"]
+    }
+    compared = {(c.release, c.model, c.name) for c in MODELLED + DRAFTING}
+    assert compared == held
+    assert all(judged(c).facts > 20 for c in MODELLED if c.plan is not None)
+    assert all(judged(c).facts >= 3 for c in MODELLED)
+
+
+def test_every_model_of_the_catalog_is_recorded_for_every_release() -> None:
+    recordings = {(c.release, c.model) for c in recorded()}
+    expected = {(release, model) for release in releases() for model in catalog.names()} - NOT_RECORDED
+    assert recordings == expected
+
+
+@pytest.mark.parametrize(
+    ("release", "model", "name"),
+    [
+        ("0.31.0", "gpt-oss-120b", "default"),
+        ("0.31.0", "deepseek-v4.1-flash", "nohybrid"),
+        ("0.29.0", "deepseek-v3", "pp2"),
+        ("0.29.0", "llama-4-maverick-17b-128e-instruct", "default"),
+    ],
+)
+def test_no_value_of_a_recording_can_change_unnoticed(release: str, model: str, name: str) -> None:
+    original = copy.deepcopy(case(release, model, name))
+    stated = {key: getattr(original, key) for key in ("plan", "refused") if getattr(original, key) is not None}
+    for path, where, key in list(leaves(stated)):
+        value = where[key]
+        where[key] = other(value)
+        assert judged(msgspec.structs.replace(original)).kind == "wrong", path
+        where[key] = value
+    assert judged(msgspec.structs.replace(original)).kind == "equal"
+
+
+def test_a_cache_with_another_caches_spec_is_noticed() -> None:
+    original = case("0.31.0", "gpt-oss-20b", "default")
+    assert original.plan is not None
+    caches = [[name, 1 - spec] for name, spec in original.plan["caches"]]
+    swapped = msgspec.structs.replace(original, plan={**original.plan, "caches": caches})
+    assert judged(swapped).kind == "wrong"
+
+
+def leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Every plain value below ``node`` that a plan is compared by: its path, what holds it, and under which key."""
+    for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+        here = f"{path}.{key}"
+        if key in (*ELSEWHERE, "message", "raised_at", "crash") or (".caches." in here and isinstance(value, int)):
+            continue  # a cache's number for its spec counts by what it points to
+        if isinstance(value, (dict, list)):
+            yield from leaves(value, here)
+        elif value is not None:
+            yield here, node, key
+
+
+def other(value: object) -> object:
+    """Another value of the same type."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, (int, float)):
+        return value + 1
+    return f"{value}x"
+
+
+@pytest.mark.parametrize(
+    ("engine", "ours"),
+    [(1, True), (0, False), (16, 16.0), (1.0, 1), ("16", 16), (None, 0), ([1, 2], [2, 1]), ([1], [1, 1]), (1.0, 1.001)],
+)
+def test_alike_is_not_the_same(engine: object, ours: object) -> None:
+    assert not same(engine, ours)
+    assert not same(ours, engine)
+
+
+def test_the_readme_shows_the_score() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert MARK in text, f"README.md has no {MARK} ... {END} to show the table of `python -m tests.agreement` in"
+    shown = text.partition(MARK)[2].partition(END)[0]
+    assert shown.strip() == table()
