@@ -16,25 +16,23 @@ from msgspec import inspect as schema
 
 from rulespack.graph.findings import Finding, near
 from rulespack.graph.model import (
-    GEMM,
     ArchOverride,
     Cache,
     Context,
     DerivedFrom,
     Gather,
     Global,
-    GroupedGEMM,
     LayerKind,
     ModelGraph,
     ModelIdentity,
     Node,
     Source,
     Speculator,
-    Stack,
     WeightScale,
 )
 from rulespack.graph.problems import Path
 from rulespack.graph.scalars import INT64_MAX, INT64_MIN, Odd
+from rulespack.graph.wording import NAMES, TOO_BIG, remedy, shown, title
 
 #: What a missing key breaks, where the rule has a name of its own.
 _MISSING: Final[dict[tuple[type, str], str]] = {
@@ -87,9 +85,6 @@ _ELSEWHERE: Final = {
     "compress_ratio": "compress-ratio-elsewhere",
     **{field.encode_name: "gather-key-elsewhere" for field in msgspec.structs.fields(Gather)[5:]},
 }
-
-_TOO_BIG: Final = f"does not fit 64 bits: integers go from {INT64_MIN} to {INT64_MAX}"
-_NAMES: Final = {schema.StrType: "text", schema.IntType: "an integer", schema.FloatType: "a number"}
 
 
 T = TypeVar("T", ModelGraph, ModelIdentity)
@@ -161,15 +156,15 @@ class _Walk:
         if fits[type(wanted)]:
             if type(value) is not int or INT64_MIN <= value <= INT64_MAX:
                 return value
-            self._note("integer-out-of-range", path, f"{value} {_TOO_BIG}")
+            self._note("integer-out-of-range", path, f"{value} {TOO_BIG}")
         elif value is None:
             self._null(path)
         elif isinstance(value, Odd) and value.reads == "an integer outside 64 bits" and type(wanted) is schema.IntType:
-            shown = value.text if len(value.text) <= 60 else "the number"
-            self._note("integer-out-of-range", path, f"{shown} {_TOO_BIG}")
+            number = value.text if len(value.text) <= 60 else "the number"
+            self._note("integer-out-of-range", path, f"{number} {TOO_BIG}")
         else:
-            wants = _NAMES.get(type(wanted), "true or false")
-            self._note("mistyped-value", path, f"{_shown(value)}, and the key takes {wants}: {_remedy(wanted, value)}")
+            wants = NAMES.get(type(wanted), "true or false")
+            self._note("mistyped-value", path, f"{shown(value)}, and the key takes {wants}: {remedy(wanted, value)}")
         return self._stand_in(wanted, path)
 
     def _null(self, path: Path) -> None:
@@ -180,7 +175,7 @@ class _Walk:
         if value is None:
             self._null(path)
         else:
-            self._note("mistyped-value", path, f"{_shown(value)}, and {wants} belongs here")
+            self._note("mistyped-value", path, f"{shown(value)}, and {wants} belongs here")
 
     def _stand_in(self, wanted: schema.Type, path: Path) -> Any:
         self.damaged.add(path)
@@ -260,7 +255,7 @@ class _Walk:
             rule = "gather-key-missing" if cls is Gather else "node-key-missing"
         elif cls is WeightScale:
             rule = _SCALE_RULES.get(str(path[0]), rule)
-        self._note(rule, path, f"{_title(cls)} needs {key}: state it")
+        self._note(rule, path, f"{title(cls)} needs {key}: state it")
 
     def _unknown_keys(self, wanted: schema.StructType, value: dict[str, Any], known: list[str], path: Path) -> set[str]:
         """Note the keys the class does not have; the keys that were probably meant by them come back."""
@@ -282,7 +277,7 @@ class _Walk:
             else:
                 hint = f"did you mean {guess}?"
                 meant.add(guess)
-            self._note("unknown-key", where, f"{_title(wanted.cls)} has no key {key}; {hint}")
+            self._note("unknown-key", where, f"{title(wanted.cls)} has no key {key}; {hint}")
         return meant
 
 
@@ -332,39 +327,8 @@ def _homes() -> dict[str, list[str]]:
     for wanted in _structs():
         if not issubclass(wanted.cls, Node):
             for field in wanted.fields:
-                homes.setdefault(field.encode_name, []).append(_title(wanted.cls))
+                homes.setdefault(field.encode_name, []).append(title(wanted.cls))
     return homes
-
-
-_TITLES: Final[dict[type, str]] = {
-    ModelGraph: "a graph",
-    ModelIdentity: "a model identity",
-    Global: "global",
-    DerivedFrom: "derived_from",
-    LayerKind: "a layer kind",
-    Stack: "a stack",
-    Speculator: "the speculator",
-    Cache: "a cache",
-    Context: "context",
-    WeightScale: "a weight_scale",
-    ArchOverride: "an override",
-    Source: "source",
-    GEMM: "a GEMM",
-    GroupedGEMM: "a GroupedGEMM",
-    Gather: "a Gather",
-}
-
-
-def _title(cls: type) -> str:
-    """What messages call a part of the document."""
-    if cls in _TITLES:
-        return _TITLES[cls]
-    name = cls.__name__
-    if issubclass(cls, Node):
-        return f"{'an' if name[0] in 'AEIO' else 'a'} {name}"
-    return {"NodeOverride": "an override's node entry", "CacheOverride": "an override's cache entry"}.get(
-        name, name.lower()
-    )
 
 
 def _blank(wanted: schema.Type) -> Any:
@@ -381,40 +345,3 @@ def _blank(wanted: schema.Type) -> Any:
     if isinstance(wanted, schema.DictType):
         return {}
     return {schema.StrType: "?", schema.IntType: 1, schema.FloatType: 1.0, schema.BoolType: False}[type(wanted)]
-
-
-def _shown(value: Any) -> str:
-    """A value as the message names it."""
-    if isinstance(value, Odd):
-        return f"{value.text} reads as {value.reads}"
-    if isinstance(value, bool):
-        return f"this is the boolean {str(value).lower()}"
-    if isinstance(value, int):
-        return f"this is the integer {value}"
-    if isinstance(value, float):
-        return f"this is the fraction {value}"
-    if isinstance(value, str):
-        return f"this is the text {value!r}" if len(value) <= 60 else "this is a text"
-    return "this is a list" if isinstance(value, (list, tuple)) else "this is a mapping"
-
-
-def _remedy(wanted: schema.Type, value: Any) -> str:
-    """How to write what was probably meant."""
-    text = value.text if isinstance(value, Odd) else value
-    scalar = isinstance(value, (Odd, bool, int, float, str))
-    if isinstance(wanted, schema.StrType) and scalar:
-        shown = str(text).lower() if isinstance(text, bool) else str(text)
-        return (
-            f'put quotes around it, "{shown}", if it is meant as text' if len(shown) <= 60 else "put quotes around it"
-        )
-    if isinstance(wanted, schema.BoolType):
-        return "write true or false, without quotes"
-    if isinstance(wanted, schema.IntType) and isinstance(value, str) and value.strip().isdecimal():
-        return f"remove the quotes, {value.strip()}"
-    if isinstance(wanted, schema.IntType) and isinstance(value, float) and value.is_integer():
-        return f"write {int(value)}"
-    if isinstance(wanted, schema.IntType):
-        return "write a whole number in decimal digits, without quotes, leading zeros, separators or a fraction"
-    if isinstance(wanted, schema.FloatType):
-        return "write a plain decimal number"
-    return "write one value"

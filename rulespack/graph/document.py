@@ -34,6 +34,7 @@ MAX_VALUES: Final = 200_000
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _NOTHING: Final = object()
+_TOO_DEEP: Final = f"mappings and lists are nested deeper than {MAX_DEPTH} levels"
 
 
 class Unreadable(Exception):
@@ -84,7 +85,11 @@ def read_document(text: str | bytes, file: str) -> Document:
         mark = getattr(error, "problem_mark", None)
         said = [getattr(error, part, None) for part in ("context", "problem", "reason")]
         reason = ", ".join(str(part) for part in said if part) or str(error)
-        raise _stop("not-yaml", f"this is not YAML: {reason}", None if mark is None else mark.line + 1) from None
+        line = None if mark is None else mark.line + 1
+        # libyaml looks ahead of the events, and so may meet its own limit before the reader meets MAX_DEPTH.
+        if "nesting depth" in reason:
+            raise _stop("too-deep", _TOO_DEEP, line) from None
+        raise _stop("not-yaml", f"this is not YAML: {reason}", line) from None
     if reader.root is None:
         raise _stop("empty-file", f"{file} is empty: there is no YAML document in it")
     return Document(reader.root, reader.marks, tuple(reader.problems), reader.has_null, frozenset(reader.partial))
@@ -209,8 +214,7 @@ class _Reader:
             message = "a mapping or a list cannot be a key: write the key as text"
             raise _stop("key-not-text", message, _line(event), self.path())
         if len(self.outer) == MAX_DEPTH:
-            message = f"mappings and lists are nested deeper than {MAX_DEPTH} levels"
-            raise _stop("too-deep", message, _line(event), self.path())
+            raise _stop("too-deep", _TOO_DEEP, _line(event), self.path())
         self.count(1, event)
         self.outer.append((self.here, self.here_marks, self.key, self.key_mark))
         self.opened.append((event, self.values))

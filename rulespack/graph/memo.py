@@ -22,6 +22,7 @@ class PerGraph(Generic[T]):
         self._kept: dict[int, tuple[weakref.ref[ModelGraph], T]] = {}
 
     def __call__(self, graph: ModelGraph) -> T:
+        """What ``make`` made, or makes, of the graph."""
         key = id(graph)
         kept = self._kept.get(key)
         if kept is not None and kept[0]() is graph:

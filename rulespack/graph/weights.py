@@ -106,7 +106,7 @@ class Parameters(msgspec.Struct, frozen=True):
 
 
 def weight_format(dtype: str, scale: WeightScale | None = None) -> WeightFormat:
-    """The format of weights stored as ``dtype`` with the stated scale layout, or the one the dtype carries by itself."""
+    """The format of weights stored as ``dtype`` with the scale layout stated, or the one the dtype brings along."""
     if scale is None and dtype in IMPLIED_SCALES:
         elements, size = IMPLIED_SCALES[dtype]
         scale = WeightScale(elements=elements, bytes=size)
