@@ -8,8 +8,6 @@ from typing import Final
 
 import msgspec
 
-#: The narrowest column that running text is wrapped into.
-NARROWEST: Final = 20
 #: The narrowest column of running text beside a name.
 READABLE: Final = 32
 
@@ -63,25 +61,32 @@ def pairs(rows: Iterable[tuple[str, str]], style: Style, indent: int = 2) -> lis
             lines += [f"{' ' * lead}{line}" for line in more]
         else:
             lines.append(start)
-            lines += [f"{' ' * (indent + 2)}{line}" for line in wrap(value, max(style.width - indent - 2, NARROWEST))]
+            lines += [f"{' ' * (indent + 2)}{line}" for line in wrap(value, max(style.width - indent - 2, 1))]
     return lines
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], style: Style) -> list[str]:
-    """A table whose last column is running text and whose other columns are numbers; stacked where it is too narrow."""
-    widths = [max(len(cell) for cell in column) for column in zip(headings, *rows, strict=True)][:-1]
-    lead = sum(widths) + 2 * len(widths)
-    room = style.width - lead
-    if room < min(NARROWEST, max(len(row[-1]) for row in rows)):
+    """A table whose last column is running text and whose other columns are numbers.
+
+    The text stands beside its numbers where all of it fits, else below them; where the numbers do not fit either, each
+    row becomes a paragraph.
+    """
+    widths = [max(len(cell) for cell in column) for column in zip(headings, *rows, strict=True)]
+    lead = sum(widths[:-1]) + 2 * len(widths[:-1])
+    beside = lead + widths[-1] <= style.width
+    if not beside and lead > style.width:
         return _stacked(headings, rows, style)
-    numbers = [f"{heading:>{width}}" for heading, width in zip(headings[:-1], widths, strict=True)]
-    lines = [style.faint("  ".join([*numbers, headings[-1]]).rstrip())]
+    lines = [style.faint(_numbers(headings, widths) + (f"  {headings[-1]}" if beside else ""))]
+    indent = widths[0] + 2
     for row in rows:
-        first, *more = wrap(row[-1], room)
-        numbers = [f"{cell:>{width}}" for cell, width in zip(row[:-1], widths, strict=True)]
-        lines.append("  ".join([*numbers, first]).rstrip())
-        lines += [f"{' ' * lead}{line}" for line in more]
+        lines.append(_numbers(row, widths) + (f"  {row[-1]}" if beside else ""))
+        if not beside:
+            lines += [f"{' ' * indent}{line}" for line in wrap(row[-1], style.width - indent)]
     return lines
+
+
+def _numbers(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "  ".join(f"{cell:>{width}}" for cell, width in zip(cells[:-1], widths[:-1], strict=True))
 
 
 def _stacked(headings: Sequence[str], rows: Sequence[Sequence[str]], style: Style) -> list[str]:

@@ -78,21 +78,34 @@ def test_wrapping_loses_nothing_and_keeps_the_width(text: str, width: int) -> No
     assert "".join(lines).replace(" ", "") == text.replace(" ", "")
 
 
-def test_a_table_is_stacked_where_it_is_too_narrow() -> None:
-    headings, rows = (
-        ("group", "block", "holds"),
-        [("0", "16", "40 x FullAttentionSpec: model.layers.{0-39}.self_attn.attn")],
-    )
-    assert table(headings, rows, Style(width=60)) == [
-        "group  block  holds",
-        "    0     16  40 x FullAttentionSpec:",
-        "              model.layers.{0-39}.self_attn.attn",
+def test_a_table_is_as_wide_as_it_may_be() -> None:
+    headings = ("group", "block", "holds")
+    rows = [
+        ("0", "16", "40 x FullAttentionSpec: layers.{0-39}.attn"),
+        ("1", "16", "2 x KpoolTailSpec: layers.{3,7}.tail"),
     ]
-    assert table(headings, rows, Style(width=30)) == [
-        "group 0: 40 x",
-        "  FullAttentionSpec:",
-        "  model.layers.{0-39}.",
-        "  self_attn.attn",
+    assert table(headings, rows, Style(width=56)) == [
+        "group  block  holds",
+        "    0     16  40 x FullAttentionSpec: layers.{0-39}.attn",
+        "    1     16  2 x KpoolTailSpec: layers.{3,7}.tail",
+    ]
+    assert table(headings, rows, Style(width=40)) == [
+        "group  block",
+        "    0     16",
+        "       40 x FullAttentionSpec:",
+        "       layers.{0-39}.attn",
+        "    1     16",
+        "       2 x KpoolTailSpec:",
+        "       layers.{3,7}.tail",
+    ]
+    assert table(headings, rows[:1], Style(width=12)) == [
+        "group 0:",
+        "  40 x",
+        "  FullAttent",
+        "  ionSpec:",
+        "  layers.",
+        "  {0-39}.",
+        "  attn",
         "  block 16",
     ]
 
