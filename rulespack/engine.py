@@ -16,7 +16,7 @@ from rulespack.graph.model import ModelGraph
 from rulespack.hooks import CacheDtype, CacheGroup, Grouping, OwnedCaches, Pool, Resolution
 from rulespack.kv.pages import PageCount
 from rulespack.kv.plan import Group, Plan, Reason
-from rulespack.releases import DEFAULT_ENGINE, plugin_manager, resolve
+from rulespack.releases import DEFAULT_ENGINE, is_release, plugin_manager, resolve
 
 if TYPE_CHECKING:
     from rulespack.graph.problems import Problem
@@ -236,4 +236,5 @@ def engine(release: str, *, engine: str = DEFAULT_ENGINE, nearest: bool = False)
     ``nearest`` admits the closest lower release there is a pack for, which every plan then says. For plugins of your
     own build :class:`Engine` with ``plugins``. Raises UnknownRelease with the releases there are.
     """
-    return Engine(resolve(release, engine, nearest=nearest), engine, asked=release if nearest else None)
+    answers = resolve(release, engine, nearest=nearest)
+    return Engine(answers, engine, asked=None if is_release(release, answers) else release)

@@ -82,6 +82,11 @@ def resolve(release: str, engine: str = DEFAULT_ENGINE, *, nearest: bool = False
     raise UnknownRelease(f"no pack for {engine} {release}; releases there are packs for: {there}{hint}")
 
 
+def is_release(asked: str, release: str) -> bool:
+    """Whether ``asked`` is another spelling of ``release``, as v0.31.0 and 0.31.0+cu130 are of 0.31.0."""
+    return Version(Version(asked).public) == Version(release)
+
+
 def plugin_manager(release: str, engine: str = DEFAULT_ENGINE, plugins: Sequence[object] = ()) -> pluggy.PluginManager:
     """One manager for one release: its pack, then the installed overrides, then ``plugins``, the last asked first.
 
