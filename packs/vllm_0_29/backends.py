@@ -49,7 +49,7 @@ def _parted(
     model: Model, cls: CacheClass, caches: tuple[int, ...], skipped: frozenset[str], value: str
 ) -> list[tuple[tuple[int, ...], str]]:
     """A class's caches parted into those that keep the cache dtype and those that are skipped."""
-    if cls.node.window is not None and "sliding_window" in skipped:
+    if cls.window is not None and "sliding_window" in skipped:
         return [(caches, "auto")]
     plain = tuple(i for i in caches if str(model.layer_of[i]) in skipped)
     rest = tuple(i for i in caches if str(model.layer_of[i]) not in skipped)
@@ -58,7 +58,7 @@ def _parted(
 
 def wants(rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, layer_dtype: str, value: str) -> Want:
     """What a layer of this class asks of a backend (``selector.py: get_attn_backend``)."""
-    node = cls.node
+    node = cls.attention
     tp = deployment.tensor_parallel_size
     return Want(
         head_size=node.d_h,

@@ -186,7 +186,7 @@ def _overrides(rules: Rules, model: Model, deployment: Deployment) -> None:
                 "quantization-as-checkpoint",
                 f"quantization {deployment.quantization!r} over the checkpoint's own ({own or 'none'}) is not modelled",
             )
-    if deployment.disable_sliding_window and any(cls.node.window is not None for cls in model.classes):
+    if deployment.disable_sliding_window and any(cls.window is not None for cls in model.classes):
         raise not_modelled(
             "disable-sliding-window-modelled", "disable_sliding_window is not modelled for a model with windows"
         )

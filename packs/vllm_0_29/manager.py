@@ -34,7 +34,7 @@ def hybrid_manager(rules: Rules, model: Model, deployment: Deployment, reasons: 
     Refused by the engine where it is asked on and chunked attention may not use it, or the connector cannot.
     """
     asked = deployment.disable_hybrid_kv_cache_manager
-    chunked = any(cls.node.attention_chunk_size is not None for cls in model.classes)
+    chunked = any(cls.chunk is not None for cls in model.classes)
     barred = chunked and deployment.env.get("VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE", "1") == "0"
     connector = connector_name(rules, deployment)
     keeps = connector is None or rules.connectors[connector].hybrid

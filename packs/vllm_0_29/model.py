@@ -9,7 +9,17 @@ from collections.abc import Mapping
 
 import msgspec
 
-from rulespack.graph.model import GEMM, Attention, Cache, GroupedGEMM, ModelGraph, Multimodal, Positions, Quantization
+from rulespack.graph.model import (
+    GEMM,
+    Attention,
+    Cache,
+    GroupedGEMM,
+    ModelGraph,
+    Multimodal,
+    Positions,
+    Quantization,
+    RecurrentUpdate,
+)
 from rulespack.graph.stack import layers, node_caches, owned_caches, uses
 
 #: torch's names of the formats a model computes in.
@@ -17,6 +27,9 @@ MODEL_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
 #: The engine's layer class for each attention kind whose layers choose a backend by themselves.
 LAYER_CLASSES = {"gqa": "Attention", "swa": "Attention", "chunked": "ChunkedLocalAttention", "mla": "MLAAttention"}
+
+#: The engine's layer class of a recurrent state.
+STATE_LAYER = "MambaBase"
 
 
 class CacheName(msgspec.Struct, frozen=True):
@@ -53,11 +66,33 @@ class Unserved(msgspec.Struct, frozen=True):
 
 
 class CacheClass(msgspec.Struct, frozen=True):
-    """Owned caches that are alike: the attention node, the cache, and the engine's layer class."""
+    """Owned caches that are alike: the node that keeps them, the cache, and the engine's layer class."""
 
     layer_class: str
-    node: Attention
+    node: Attention | RecurrentUpdate
     cache: Cache
+
+    @property
+    def attention(self) -> Attention:
+        """The node of a class whose layers attend."""
+        assert isinstance(self.node, Attention)
+        return self.node
+
+    @property
+    def recurrent(self) -> RecurrentUpdate:
+        """The node of a class whose layers keep a recurrent state."""
+        assert isinstance(self.node, RecurrentUpdate)
+        return self.node
+
+    @property
+    def window(self) -> int | None:
+        """The sliding window in tokens, None without one."""
+        return self.node.window if isinstance(self.node, Attention) else None
+
+    @property
+    def chunk(self) -> int | None:
+        """The attention chunk in tokens, None without one."""
+        return self.node.attention_chunk_size if isinstance(self.node, Attention) else None
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,10 +139,10 @@ def read_model(graph: ModelGraph, architectures: Mapping[str, Architecture]) -> 
     names, class_of = [], []
     for use in owned:
         called = architecture.caches[use.cache.name]
-        key = (_attention_facts(use.node), use.cache.name, use.cache.tokens_per_entry)
+        key = (_facts(use.node), use.cache.name, use.cache.tokens_per_entry)
         if key not in classes:
             classes[key] = len(found)
-            found.append(CacheClass(called.layer_class or LAYER_CLASSES[use.node.kind], use.node, use.cache))
+            found.append(CacheClass(called.layer_class or _layer_class(use.node), use.node, use.cache))
         class_of.append(classes[key])
         names.append(f"{architecture.prefix}{use.layer}{called.suffix}")
     members: list[list[int]] = [[] for _ in found]
@@ -149,20 +184,12 @@ def read_model(graph: ModelGraph, architectures: Mapping[str, Architecture]) -> 
     )
 
 
-def _attention_facts(node: Attention) -> tuple[object, ...]:
-    """What tells two attention nodes apart for the cache: every fact but the labels and the caches."""
-    return (
-        node.kind,
-        node.n_q,
-        node.n_kv,
-        node.d_h,
-        node.d_v,
-        node.kv_lora_rank,
-        node.qk_rope_head_dim,
-        node.qk_nope_head_dim,
-        node.window,
-        node.compress_ratio,
-        node.attention_chunk_size,
-        node.sinks,
-        node.logits_soft_cap,
-    )
+def _layer_class(node: Attention | RecurrentUpdate) -> str:
+    return STATE_LAYER if isinstance(node, RecurrentUpdate) else LAYER_CLASSES[node.kind]
+
+
+def _facts(node: Attention | RecurrentUpdate) -> object:
+    """What tells two nodes apart for their caches: every fact but the labels and the caches themselves."""
+    if isinstance(node, RecurrentUpdate):
+        return msgspec.structs.replace(node, role=None, tp=None)
+    return msgspec.structs.replace(node, role=None, tp=None, caches=None)

@@ -48,7 +48,7 @@ def attention(
     rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, part: LayerBackend, settings: Settings
 ) -> Spec:
     """An ordinary attention layer: a full cache in blocks of the engine's size, or a window in blocks of its own."""
-    node = cls.node
+    node = cls.attention
     backend = rules.backends[part.backend]
     heads = local_heads(node.n_kv, settings.tensor_parallel_size)
     dtype = stored_dtype(part.cache_dtype, settings.model_dtype)
@@ -77,7 +77,7 @@ def chunked_local_attention(
     rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, part: LayerBackend, settings: Settings
 ) -> Spec:
     """Chunked local attention: blocks of the engine's size, bounded by the chunk."""
-    node = cls.node
+    node = cls.attention
     backend = rules.backends[part.backend]
     heads = local_heads(node.n_kv, settings.tensor_parallel_size)
     dtype = stored_dtype(part.cache_dtype, settings.model_dtype)
@@ -98,7 +98,7 @@ def mla_attention(
     rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, part: LayerBackend, settings: Settings
 ) -> Spec:
     """Multi-head latent attention: one latent and rotary vector for each token, not divided over ranks."""
-    width = cls.node.d_h
+    width = cls.attention.d_h
     dtype = stored_dtype(part.cache_dtype, settings.model_dtype)
     return attention_spec(
         "MLAAttentionSpec",

@@ -177,7 +177,7 @@ def main_spec(
     rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, part: LayerBackend, settings: Settings
 ) -> Spec:
     """The compressed cache: one packed record for every ``compress_ratio`` tokens."""
-    return _latent("MLAAttentionSpec", cls, part, block_size=settings.block_size, head_size=cls.node.d_h)
+    return _latent("MLAAttentionSpec", cls, part, block_size=settings.block_size, head_size=cls.attention.d_h)
 
 
 def index_spec(
@@ -200,7 +200,7 @@ def window_spec(
         cls,
         part,
         block_size=block_size,
-        head_size=cls.node.d_h,
+        head_size=cls.attention.d_h,
         labels=((BOUNDED_REPLAY, True),) if replayed else (),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import lcm
 
-from rulespack.graph.model import Cache, ModelGraph
+from rulespack.graph.model import Attention, Cache, ModelGraph
 from rulespack.graph.stack import owned_caches
 
 
@@ -24,7 +24,9 @@ def context_bytes_per_token(graph: ModelGraph, cache_dtype: str | None = None) -
     ``for_capability`` first where the graph describes several GPU architectures.
     """
     growing = [
-        use.cache for use in owned_caches(graph) if use.cache.kind in ("kv", "index") and use.node.kind != "chunked"
+        use.cache
+        for use in owned_caches(graph)
+        if use.cache.kind in ("kv", "index") and isinstance(use.node, Attention) and use.node.kind != "chunked"
     ]
     # Summed over the tokens after which every cache has taken a whole number of entries, so that no share is rounded.
     period = lcm(*(cache.tokens_per_entry for cache in growing))

@@ -189,7 +189,15 @@ class Attention(Node, frozen=True, kw_only=True, tag="Attention"):
 
 
 class RecurrentUpdate(Node, frozen=True, kw_only=True, tag="RecurrentUpdate"):
-    """A linear-attention or state-space update; it owns one implied state cache."""
+    """A linear-attention or state-space update; it owns one implied state cache named ``state``.
+
+    What the keys count, by ``recurrent_kind``: ``mamba2`` ``n_heads`` of ``intermediate_size / n_heads`` channels with
+    ``state_size`` states each; ``mamba1`` one head for each of its ``intermediate_size`` channels; ``gdn`` ``n_heads``
+    value heads of ``head_dim`` over keys of ``state_size``, with ``n_key_heads`` key heads; ``kda`` and ``lightning``
+    heads of ``state_size`` both ways; ``short_conv`` a convolution alone over ``intermediate_size`` channels.
+    ``state_dtype`` is the recurrent state's format, the model's own where not stated. Ours: ``n_key_heads``,
+    ``head_dim`` (a value head's width) and ``bounded_gate`` (the decay gate has a lower bound, which decides a kernel).
+    """
 
     recurrent_kind: str
     n_heads: int
@@ -198,6 +206,9 @@ class RecurrentUpdate(Node, frozen=True, kw_only=True, tag="RecurrentUpdate"):
     conv_kernel: int | None = None
     intermediate_size: int | None = None
     state_dtype: str | None = None
+    n_key_heads: int | None = None
+    head_dim: int | None = None
+    bounded_gate: bool = False
 
 
 class Elementwise(Node, frozen=True, kw_only=True, tag="Elementwise"):

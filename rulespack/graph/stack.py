@@ -7,11 +7,15 @@ from typing import Final
 
 import msgspec
 
-from rulespack.graph.model import Attention, Cache, LayerKind, ModelGraph, Stack
+from rulespack.graph.model import Attention, Cache, LayerKind, ModelGraph, RecurrentUpdate, Stack
+from rulespack.graph.state import state_tensors
 from rulespack.graph.vocabulary import DTYPE_BITS, LATENT_KINDS
 
 #: The name of the one cache an attention node owns when it lists none.
 IMPLIED_CACHE: Final = "kv"
+
+#: The name of the one state a recurrent node owns.
+IMPLIED_STATE: Final = "state"
 
 #: The most layers a stack may expand to; a checked graph has no longer one.
 MAX_LAYERS: Final = 10_000
@@ -26,7 +30,7 @@ class Use(msgspec.Struct, frozen=True):
 
     layer: int
     kind: str
-    node: Attention
+    node: Attention | RecurrentUpdate
     cache: Cache
     owner: int | None
 
@@ -81,8 +85,19 @@ def implied_cache(graph: ModelGraph, node: Attention) -> Cache:
     )
 
 
-def node_caches(graph: ModelGraph, node: Attention) -> tuple[Cache, ...]:
+def implied_state(graph: ModelGraph, node: RecurrentUpdate) -> Cache:
+    """The one state a recurrent node keeps for a request, whole (over all ranks)."""
+    own = graph.globals_.dtype or "bf16"
+    tensors = state_tensors(node, conv_dtype=own, state_dtype=node.state_dtype or own)
+    return Cache(
+        name=IMPLIED_STATE, kind="state", owned=True, bytes_per_entry=sum(tensor.bytes for tensor in tensors), entries=1
+    )
+
+
+def node_caches(graph: ModelGraph, node: Attention | RecurrentUpdate) -> tuple[Cache, ...]:
     """The caches a node reads, the implied one included."""
+    if isinstance(node, RecurrentUpdate):
+        return (implied_state(graph, node),)
     return (implied_cache(graph, node),) if node.caches is None else node.caches
 
 
@@ -92,7 +107,7 @@ def uses(graph: ModelGraph, sequence: Sequence[LayerKind]) -> Iterator[Use]:
     for position, layer in enumerate(sequence):
         owned: dict[str, int] = {}
         for node in layer.nodes:
-            if not isinstance(node, Attention):
+            if not isinstance(node, (Attention, RecurrentUpdate)):
                 continue
             for cache in node_caches(graph, node):
                 if cache.owned:

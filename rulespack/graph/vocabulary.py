@@ -40,7 +40,8 @@ COLLECTIVES: Final = ("AllReduce", "AllGather", "ReduceScatter", "All2All")
 #: ``chunked`` is ours: causal attention cut into chunks of ``attention_chunk_size`` tokens (Llama 4).
 ATTENTION_KINDS: Final = ("gqa", "mla", "sparse_mla", "swa", "chunked")
 LATENT_KINDS: Final = ("mla", "sparse_mla")
-RECURRENT_KINDS: Final = ("mamba2", "kda", "gdn")
+#: ``mamba1``, ``short_conv`` (LFM2) and ``lightning`` (Bailing, Ling) are ours.
+RECURRENT_KINDS: Final = ("mamba2", "kda", "gdn", "mamba1", "short_conv", "lightning")
 CACHE_KINDS: Final = ("kv", "window", "index", "state")
 
 EMIT_CONDITIONS: Final = (
