@@ -10,7 +10,9 @@ from rulespack.cli.terminal import Parser, Usage
 
 def run(command: str, words: Sequence[str]) -> int:
     """Answer every line of a file or of standard input; 0 when every line was answered, whatever the answers are."""
-    parser = Parser("batch", __doc__.partition("``: ")[2])
+    parser = Parser(
+        "batch", "Answer questions given as JSON lines, one answer line for each; docs/plan.md has the keys."
+    )
     parser.add_argument(
         "file", nargs="?", default="-", metavar="FILE", help="JSON lines; - (or nothing) is standard input"
     )

@@ -10,7 +10,7 @@ from rulespack.cli.terminal import Parser, write
 
 def run(command: str, words: Sequence[str]) -> int:
     """Print the graph, or write it to a file."""
-    parser = Parser("derive", __doc__.partition("``: ")[2])
+    parser = Parser("derive", "Translate a vendor's configuration into a model graph.")
     parser.add_argument("config", metavar="CONFIG", help="a config.json or params.json, or a folder that holds one")
     parser.add_argument("--name", metavar="NAME", help="what the graph is called (the folder's name if left out)")
     parser.add_argument("--out", metavar="FILE", help="where the graph is written (standard output if left out)")

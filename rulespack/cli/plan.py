@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rulespack.cli.flags import ALIASES, modelled_flags, split
+from rulespack.cli.flags import ALIASES, modelled_flags, split, whole_number
 from rulespack.cli.terminal import Parser, Usage, add_format, complain, terminal_style, write
 from rulespack.deployment import GPUS, Deployment
 from rulespack.errors import Refused, RulespackError
@@ -34,8 +35,11 @@ OPTIONS = {
 def run(command: str, words: Sequence[str]) -> int:
     """Print the plan, or why there is none."""
     arguments, rest = split(words, OPTIONS)
-    options = _parser().parse_args(rest)
-    model = options.model or options.flagged_model
+    parser = _parser()
+    if {"-h", "--help"} & {*rest}:
+        parser.epilog = _flags_help()
+    options = parser.parse_args(rest)
+    model = options.flagged_model if options.model is None else options.model
     if model is None:
         raise Usage("MODEL is missing: name it first, before the engine's flags (rulespack models lists the catalog)")
     if options.release is None:
@@ -115,7 +119,9 @@ def _asked(options: Any) -> dict[str, Any]:
 
 def _parser() -> Parser:
     parser = Parser(
-        "plan", __doc__.partition("``: ")[2], epilog=_flags_help(), usage="rulespack plan MODEL --release X ..."
+        "plan",
+        "The KV-cache plan of one model under one release and vLLM's own flags.",
+        usage="rulespack plan MODEL --release X ...",
     )
     parser.add_argument(
         "model", nargs="?", metavar="MODEL", help="a catalog name, a graph.yaml, a config.json, or a folder"
@@ -133,7 +139,13 @@ def _parser() -> Parser:
         "--env", action="append", metavar="NAME=VALUE", help="an environment variable of the engine; may be repeated"
     )
     parser.add_argument(
-        "--tokens", type=_length, nargs="+", default=[], metavar="N", help="what one request of N tokens pins"
+        "--tokens",
+        type=_length,
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="N",
+        help="what one request of N tokens pins",
     )
     parser.add_argument("--why", action="store_true", help="say why each decision fell, and where the release makes it")
     add_format(parser)
@@ -141,13 +153,15 @@ def _parser() -> Parser:
 
 
 def _length(text: str) -> int:
-    from rulespack.cli.flags import whole_number
-
-    return whole_number(text)
+    try:
+        return whole_number(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected lengths such as 4096 or 32k, got {text!r}") from None
 
 
 def _flags_help() -> str:
     import textwrap
+    from shutil import get_terminal_size
 
     short = {name: alias for alias, name in ALIASES.items() if not alias.startswith("--")}
     said = []
@@ -160,8 +174,6 @@ def _flags_help() -> str:
         "dashes, JSON, dotted JSON keys (--kv-transfer-config.kv_connector NixlConnector), 32k for 32,000 and 32K for "
         "32,768. These can change the plan; others are accepted and echoed where the release has them and they cannot:"
     )
-    return (
-        textwrap.fill(text, 100)
-        + "\n\n"
-        + textwrap.indent(textwrap.fill(", ".join(said), 98, break_on_hyphens=False), "  ")
-    )
+    width = min(get_terminal_size().columns - 2, 100)
+    flags = textwrap.fill(", ".join(said), width - 2, break_on_hyphens=False)
+    return f"{textwrap.fill(text, width)}\n\n{textwrap.indent(flags, '  ')}"

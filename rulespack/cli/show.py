@@ -9,7 +9,7 @@ from rulespack.cli.terminal import Parser, add_format, terminal_style, write
 
 def run(command: str, words: Sequence[str]) -> int:
     """Print the summary."""
-    parser = Parser("show", __doc__.partition("``: ")[2])
+    parser = Parser("show", "What a model is, from its graph alone: layers, attention, caches, parameters.")
     parser.add_argument("model", metavar="MODEL", help="a catalog name, a graph.yaml, a config.json, or a folder")
     add_format(parser)
     options = parser.parse_args(words)

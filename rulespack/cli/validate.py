@@ -9,7 +9,7 @@ from rulespack.cli.terminal import Parser, add_format, write
 
 def run(command: str, words: Sequence[str]) -> int:
     """Print every problem found; 1 where one of them is an error."""
-    parser = Parser("validate", __doc__.partition("``: ")[2])
+    parser = Parser("validate", "Say what is wrong with graphs, identities, configurations and whole catalogs.")
     parser.add_argument(
         "paths", nargs="+", metavar="PATH", help="a catalog, a model's folder, a graph.yaml, model.yaml or config.json"
     )

@@ -7,6 +7,7 @@ import sys
 from types import ModuleType
 
 import pytest
+from command_line import environment
 
 import rulespack
 
@@ -19,7 +20,7 @@ DRAWING = ("rich", "jinja2")
 def loaded_after(code: str) -> set[str]:
     """The modules a fresh interpreter has loaded after running ``code``, and had not before."""
     script = f"import sys; before = set(sys.modules); {code}; print(*(set(sys.modules) - before), file=sys.__stdout__)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment())
     return set(done.stdout.split())
 
 
@@ -62,7 +63,7 @@ def test_a_public_function_is_never_hidden_by_the_module_it_lives_in() -> None:
         "import rulespack.releases, rulespack.engine; from rulespack.engine import Engine;"
         "print(rulespack.engine('0.31.0'), rulespack.releases())"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment())
     assert "engine vllm 0.31.0" in done.stdout
 
 

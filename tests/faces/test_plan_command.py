@@ -129,6 +129,8 @@ def test_the_pack_refuses_what_it_does_not_model(run: Run) -> None:
         (["qwen3-14b", "--release", "0.31.0", "--gpu", "{no"], "--gpu: not JSON"),
         (["qwen3-14b", "--release", "0.31.0", "--env", "NAME"], "expected NAME=VALUE"),
         (["qwen3-14b", "--release", "0.31.0", "--tokens", "99999999"], "max_model_len, 40960"),
+        (["qwen3-14b", "--release", "0.31.0", "--tokens", "many"], "expected lengths such as 4096 or 32k, got 'many'"),
+        (["", "--release", "0.31.0"], "no model named ''"),
         (["qwen3-14b", "--release", "0.31.0", "--format", "xml"], "choose from"),
         (["qwen3-14b", "--release", "0.31.0", "another"], "unrecognized arguments: another"),
         (["qwen3-14b", "--release", "0.99"], "no pack for vllm 0.99"),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
 import pytest
-from command_line import Run
+from command_line import CHECKOUT, Run
 
 SOURCES = Path(__file__).parent / "third_party"
 
@@ -24,7 +25,7 @@ def installed(folder: Path, entry_points: str) -> dict[str, str]:
     information.mkdir()
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
     (information / "entry_points.txt").write_text(entry_points)
-    return {"PYTHONPATH": str(folder)}
+    return {"PYTHONPATH": os.pathsep.join((str(folder), CHECKOUT))}
 
 
 def test_a_pack_of_another_engine(run: Run, acme: Path) -> None:

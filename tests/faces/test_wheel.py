@@ -13,6 +13,8 @@ import pytest
 from command_line import environment
 
 ROOT = Path(__file__).parents[2]
+#: An environment that does not know the checkout.
+AWAY = environment({"PYTHONPATH": ""})
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +39,7 @@ def test_the_command_answers_from_an_installed_wheel(installed: Path, tmp_path: 
     command = str(installed / "bin" / "rulespack")
 
     def run(*words: str) -> str:
-        done = subprocess.run(
-            [command, *words], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=True
-        )
+        done = subprocess.run([command, *words], cwd=tmp_path, env=AWAY, capture_output=True, text=True, check=True)
         return done.stdout
 
     assert len(run("models").split()) == len(list((ROOT / "models").iterdir()))
@@ -54,4 +54,4 @@ def test_the_package_is_whole(installed: Path, tmp_path: Path) -> None:
         "assert all(home in pathlib.Path(module.__file__).parents for module in (rulespack, vllm_0_29, vllm_0_31));"
         "assert (pathlib.Path(rulespack.__file__).parent / 'py.typed').exists()"
     )
-    subprocess.run([str(installed / "bin" / "python"), "-c", code], cwd=tmp_path, env=environment(), check=True)
+    subprocess.run([str(installed / "bin" / "python"), "-c", code], cwd=tmp_path, env=AWAY, check=True)
