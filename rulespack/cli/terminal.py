@@ -17,13 +17,13 @@ class Usage(Exception):
 class Parser(argparse.ArgumentParser):
     """An argument parser of one command, whose complaints are :class:`Usage`."""
 
-    def __init__(self, command: str, description: str, **options: object) -> None:
+    def __init__(self, command: str, description: str, usage: str | None = None) -> None:
         super().__init__(
             prog=f"rulespack {command}",
             description=description,
+            usage=usage,
             allow_abbrev=False,
             formatter_class=argparse.RawDescriptionHelpFormatter,
-            **options,  # type: ignore[arg-type]
         )
 
     def error(self, message: str) -> NoReturn:
