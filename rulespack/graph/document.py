@@ -78,14 +78,16 @@ class Document(msgspec.Struct, frozen=True):
 
 def read_document(text: str | bytes, file: str) -> Document:
     """The one document of ``text``, which messages call ``file``. Raises :class:`Unreadable`."""
-    reader = _Reader(_utf8(text, file))
+    data = _utf8(text, file)
+    reader = _Reader(data)
     try:
         reader.run()
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         said = [getattr(error, part, None) for part in ("context", "problem", "reason")]
         reason = ", ".join(str(part) for part in said if part) or str(error)
-        line = None if mark is None else mark.line + 1
+        # What is missing at the end is found past the last line.
+        line = None if mark is None else min(mark.line + 1, data.rstrip(b"\n").count(b"\n") + 1)
         # libyaml looks ahead of the events, and so may meet its own limit before the reader meets MAX_DEPTH.
         if "nesting depth" in reason:
             raise _stop("too-deep", _TOO_DEEP, line) from None

@@ -113,7 +113,7 @@ def _layer_kind(lines: list[str], kind: dict[str, Any]) -> None:
 
 def _entry(lines: list[str], key: str, value: Any, indent: str, before: str) -> None:
     """One key of a block mapping at ``indent``; ``before`` is what its first line starts with."""
-    if isinstance(value, dict) and key in _BLOCK_MAPPINGS:
+    if value and isinstance(value, dict) and key in _BLOCK_MAPPINGS:
         lines.append(f"{before}{key}:")
         for part, content in value.items():
             _entry(lines, part, content, indent + "  ", indent + "  ")

@@ -46,7 +46,9 @@ def near(word: str, known: Iterable[str]) -> str | None:
     if wanted in folded:
         return folded[wanted]
     found = difflib.get_close_matches(wanted, folded, n=1, cutoff=0.7)
-    return folded[found[0]] if found else None
+    if not found and len(wanted) > 2:
+        found = [name for name in folded if len(name) > 2 and (name.startswith(wanted) or wanted.startswith(name))]
+    return folded[found[0]] if len(found) == 1 else None
 
 
 def not_among(what: str, value: str, known: Sequence[str]) -> str:

@@ -400,6 +400,12 @@ def test_the_text_the_edits_start_from_is_valid() -> None:
     assert broken(BASE) == []
 
 
+def test_a_graph_has_layer_kinds() -> None:
+    none = BASE[: BASE.index("layer_kinds:")] + "layer_kinds: []\n" + BASE[BASE.index("stack:") :]
+    assert ("layer-kinds-empty", "layer_kinds") in broken(none)
+    assert ("layer-kinds-empty", "layer_kinds") in broken(none.replace("layer_kinds: []\n", ""))
+
+
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_broken_rule_is_found_where_it_is_broken(case: Case) -> None:
     assert_breaks_only(case)

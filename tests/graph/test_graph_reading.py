@@ -155,6 +155,13 @@ def test_a_key_without_a_value_is_refused_required_or_not(key: str, text: str) -
     assert "remove it" in found.message
 
 
+@pytest.mark.parametrize("key", ["derived_from", "global"])
+def test_a_part_that_is_not_there_is_missed_once(key: str) -> None:
+    start = BASE.index(f"\n{key}:") + 1
+    stop = next(place for place in range(start, len(BASE)) if BASE[place] == "\n" and BASE[place + 1] not in " ") + 1
+    assert broken(BASE[:start] + BASE[stop:]) == [("missing-key", key)]
+
+
 def test_a_node_that_is_null_is_refused() -> None:
     assert broken(edited(("- {op: Elementwise, role: final_norm}\n", "- ~\n"))) == [("null-value", "head[0]")]
 
