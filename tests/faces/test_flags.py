@@ -113,7 +113,7 @@ def test_a_length_the_engine_fits_itself(text: str) -> None:
     ],
 )
 def test_a_value_that_cannot_be_read_is_told_with_its_flag(words: list[str], said: str) -> None:
-    with pytest.raises(Usage, match=r"^--") as caught:
+    with pytest.raises(Usage, match="^--") as caught:
         flags(*words)
     assert said in str(caught.value)
 
