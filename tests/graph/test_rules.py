@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import test_graph_checks
 import test_graph_reading
 import test_identity
 import test_node_checks
 
+from rulespack.graph import model, vocabulary
+from rulespack.graph.load import inspect_graph
 from rulespack.graph.rules import RULES
 
 ROOT = Path(__file__).parents[2]
@@ -38,3 +41,22 @@ def test_the_documentation_lists_every_rule_with_what_breaks_it() -> None:
 def test_two_rules_are_warnings() -> None:
     warnings = [name for name, rule in RULES.items() if rule.severity == "warning"]
     assert warnings == ["layer-kind-unused", "emit-on-non-collective"]
+
+
+def test_the_documentation_has_every_key() -> None:
+    said = (ROOT / "docs/graph.md").read_text()
+    classes = [value for value in vars(model).values() if isinstance(value, type) and issubclass(value, model.Record)]
+    keys = {field.encode_name for cls in classes for field in msgspec.structs.fields(cls)}
+    assert {key for key in keys if not re.search(rf"\b{key}\b", said)} == set()
+
+
+def test_the_documentation_has_every_entry_of_the_closed_lists() -> None:
+    said = (ROOT / "docs/graph.md").read_text()
+    lists = [value for name, value in vars(vocabulary).items() if name.isupper() and isinstance(value, tuple)]
+    assert {entry for entries in lists for entry in entries if f"`{entry}`" not in said} == set()
+
+
+def test_the_documentations_graph_is_valid() -> None:
+    text = re.search(r"^```yaml\n(.*?)^```$", (ROOT / "docs/graph.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert text is not None
+    assert inspect_graph(text[1], "docs/graph.md")[1] == []
