@@ -52,13 +52,15 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     """Everything decided before a cache exists.
 
     ``backends`` has one entry for each class of cache, in the order the classes are first registered.
-    ``skip_page_bytes`` is the page caches left out of the cache dtype are padded to, None where nothing is;
+    ``skip_page_bytes`` is the page caches left out of the cache dtype are padded to, ``mamba_page_bytes`` the page
+    recurrent states are padded to, None where nothing is;
     ``model_runner`` the version of the engine's model runner.
     """
 
     resolved: Resolved
     backends: tuple[LayerBackend, ...]
     skip_page_bytes: int | None = None
+    mamba_page_bytes: int | None = None
     model_runner: int = 2
     reasons: tuple[Reason, ...] = ()
 

@@ -20,7 +20,9 @@ from vllm_0_29 import (
     scheduler,
     specs,
     stages,
+    state,
 )
+from vllm_0_29.model import STATE_LAYER
 from vllm_0_29.pack import Pack
 from vllm_0_29.rules import Rules
 
@@ -46,11 +48,16 @@ RULES = Rules(
     model_runner=scheduler.model_runner,
     async_scheduling=scheduler.async_scheduling,
     in_flight_tokens=scheduler.in_flight_tokens,
+    mamba_mode=state.mamba_mode,
+    state_dtypes=state.state_dtypes,
+    state_page_bytes=state.page_bytes,
+    pooled_block=state.no_pool,
+    checkpoint_blocks=state.checkpoint_blocks,
     hybrid_manager=manager.hybrid_manager,
     cache_dtype=cache_dtype.cache_dtype,
     skip_layers=cache_dtype.skip_layers,
     backends=backend_facts.BACKENDS,
-    model_backends={},
+    model_backends={STATE_LAYER: state.state_backend},
     priorities=backend_facts.priorities,
     selector_asks_dcp=False,
     flash_attn_version=backends.flash_attn_version,
@@ -58,7 +65,7 @@ RULES = Rules(
     preferred_block_size=block_size.preferred_block_size,
     block_size=block_size.block_size,
     window_block_size=block_size.window_block_size,
-    specs=dict(specs.SPECS),
+    specs={**specs.SPECS, STATE_LAYER: state.state_spec},
     layout=layout.layout,
     uniform_key=groups.uniform_key,
     merge_key=groups.merge_key,

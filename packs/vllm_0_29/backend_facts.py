@@ -325,9 +325,39 @@ def _sixteens(want: Want) -> Kernel:
     return Kernel((16,), multiples=True)
 
 
+def _never(want: Want) -> bool:
+    return False
+
+
+def handed(
+    name: str,
+    kernel: Callable[[Want], Kernel] = lambda want: Kernel((1,), multiples=True),
+    layouts: Callable[[tuple[int, int]], tuple[str, ...] | None] = lambda capability: None,
+    *,
+    mla: bool = True,
+) -> Backend:
+    """A backend that a model hands to its own layers: no layer that selects one can have it."""
+    return Backend(
+        name=name,
+        mla=mla,
+        admits_capability=lambda capability: True,
+        admits_head=_never,
+        admits_cache_dtype=_never,
+        kernel=kernel,
+        layouts=layouts,
+    )
+
+
+#: Backends of recurrent layers: they take any block and any layout.
+STATE_BACKENDS: Final = tuple(
+    handed(name, mla=False)
+    for name in ("MAMBA1_ATTN", "MAMBA2_ATTN", "GDN_ATTN", "LINEAR_ATTN", "SHORT_CONV_ATTN", "KIMI_K3_KDA")
+)
+
 BACKENDS: Final = {
     backend.name: backend
     for backend in (
+        *STATE_BACKENDS,
         Backend(
             name="FLASH_ATTN",
             admits_capability=lambda capability: capability >= (8, 0),

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from rulespack.errors import engine_refuses
+from rulespack.kv.pages import cdiv
 from rulespack.kv.plan import Reason
 from rulespack.kv.specs import DTYPE_BYTES
 from vllm_0_29.backend_facts import Backend, Want
 from vllm_0_29.backends import model_dtype, wants
+from vllm_0_29.model import STATE_LAYER
+from vllm_0_29.rules import Sizes
+from vllm_0_29.state import aligned
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
@@ -29,26 +35,35 @@ def block_size(
     deployment: Deployment,
     dtype: CacheDtype,
     layers: Sequence[LayerBackend],
+    mamba: tuple[str, int | None],
     reasons: Reasons,
-) -> tuple[int, int | None]:
-    """The block size in tokens the specs are made with, and the page in bytes skipped layers are padded to (or None).
+) -> Sizes:
+    """The block sizes the specs are made with.
 
-    What was asked stays; otherwise the backends say. With skipped layers the block grows until one of its pages in
-    the cache dtype covers a kernel block in the model's own.
+    What was asked stays; otherwise the backends say. In a hybrid the block grows until a page of it holds a recurrent
+    state. With skipped layers it grows until a page in the cache dtype covers a kernel block in the model's own.
+    ``mamba`` is the mamba cache mode and the state's block size to start from.
     """
-    served = [(rules.backends[part.backend], _want(rules, model, deployment, dtype, part)) for part in layers]
+    mode, start = mamba
+    served = [
+        (rules.backends[part.backend], _want(rules, model, deployment, dtype, part))
+        for part in layers
+        if model.classes[model.class_of[part.caches[0]]].layer_class != STATE_LAYER
+    ]
+    if not served:
+        return Sizes(block_size=deployment.block_size or DEFAULT_BLOCK_SIZE, mamba_block_size=start)
     if deployment.block_size is not None:
         size, because = deployment.block_size, "as asked"
     else:
         size = rules.preferred_block_size(rules, served)
         because = f"what {'/'.join(dict.fromkeys(part.backend for part in layers))} prefers"
-    page = None
-    if rules.skip_layers(model, deployment, dtype.layers):
-        grown, page = _cover_skipped(model, deployment, dtype, served[0], size)
-        if grown != size:
-            size, because = grown, "one page must cover a kernel block of the layers left in the model's own dtype"
     reasons.append(Reason("block-size", size, {"asked": deployment.block_size}, because, SOURCE))
-    return size, page
+    sizes = Sizes(block_size=size, mamba_block_size=start)
+    if model.hybrid:
+        sizes = aligned(rules, model, deployment, served[0], mode, start, size, reasons)
+    if rules.skip_layers(model, deployment, dtype.layers):
+        sizes = _cover_skipped(model, deployment, dtype, served[0], sizes, reasons)
+    return sizes
 
 
 def preferred_block_size(rules: Rules, served: Sequence[tuple[Backend, Want]]) -> int:
@@ -73,9 +88,15 @@ def window_block_size(backend: Backend, want: Want, block_size: int, token_bytes
 
 
 def _cover_skipped(
-    model: Model, deployment: Deployment, dtype: CacheDtype, first: tuple[Backend, Want], size: int
-) -> tuple[int, int | None]:
+    model: Model,
+    deployment: Deployment,
+    dtype: CacheDtype,
+    first: tuple[Backend, Want],
+    sizes: Sizes,
+    reasons: Reasons,
+) -> Sizes:
     backend, want = first
+    size = sizes.block_size
     heads = max(1, model.kv_heads // deployment.tensor_parallel_size)
     own = DTYPE_BYTES[model_dtype(model, deployment)]
     primary = _token_bytes(backend, dtype.value, heads, model.head_size, own)
@@ -89,12 +110,20 @@ def _cover_skipped(
             SKIP_SOURCE,
         )
     if skipped == primary:
-        return size, None
+        return sizes
     smallest = backend.kernel(want).smallest
     step = max(smallest, size)
-    grown = step * -(-(skipped * smallest) // (step * primary))
-    size = max(size, grown)
-    return size, size * primary
+    needed = max(skipped * smallest, sizes.mamba_page_bytes or 0)
+    size = max(size, step * cdiv(needed, step * primary))
+    page = size * primary
+    because = "one page must cover a kernel block of the layers left in the model's own dtype"
+    reasons.append(Reason("skip-layer-block-size", size, {"page_bytes": page}, because, SKIP_SOURCE))
+    return msgspec.structs.replace(
+        sizes,
+        block_size=size,
+        skip_page_bytes=page,
+        mamba_page_bytes=None if sizes.mamba_page_bytes is None else page,
+    )
 
 
 def _token_bytes(backend: Backend, cache_dtype: str, heads: int, head_size: int, own: int) -> int:

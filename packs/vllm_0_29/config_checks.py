@@ -14,6 +14,7 @@ from rulespack.errors import BadDeployment, Refused, engine_refuses, not_modelle
 from vllm_0_29 import arguments
 from vllm_0_29.backends import check_backend_arguments
 from vllm_0_29.manager import connector_name
+from vllm_0_29.scheduler import prefix_caching
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
@@ -238,7 +239,14 @@ def _mamba(rules: Rules, model: Model, deployment: Deployment) -> None:
     mode = deployment.mamba_cache_mode
     if mode is not None and mode not in MAMBA_MODES:
         raise invalid("mamba-mode-accepted", f"mamba_cache_mode {mode!r} is none of {', '.join(MAMBA_MODES)}")
-    if mode not in (None, "none") or deployment.mamba_block_size is not None:
+    if deployment.mamba_block_size is not None and not prefix_caching(model, deployment):
+        if deployment.mamba_block_size != deployment.max_model_len:
+            raise invalid(
+                "mamba-block-size-needs-prefix-caching",
+                "mamba_block_size can be stated with prefix caching only",
+                "vllm/config/vllm.py: VllmConfig.validate_mamba_block_size",
+            )
+    if not model.states and (mode not in (None, "none") or deployment.mamba_block_size is not None):
         raise not_modelled(
             "mamba-flags-modelled", "mamba_cache_mode and mamba_block_size are not modelled for a model without state"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from vllm_0_29.backend_facts import FP8, NVFP4, PER_TOKEN_HEAD, PLAIN, TURBOQUANT
-from vllm_0_29.model import Architecture, CacheName, Unserved
+from vllm_0_29.model import Architecture, CacheName, StateFacts, Unserved
 from vllm_0_29.rules import Connector
 
 #: ``vllm/config/cache.py: CacheDType``.
@@ -44,8 +44,53 @@ CONNECTORS: Final = {
 PLAIN_MODEL: Final = Architecture()
 NESTED_MODEL: Final = Architecture(prefix="language_model.model.layers.")
 
+MAMBA1: Final = StateFacts(backend="MAMBA1_ATTN", caches_prefixes=True)
+MAMBA2: Final = StateFacts(backend="MAMBA2_ATTN", caches_prefixes=True)
+GDN: Final = StateFacts(backend="GDN_ATTN")
+#: The layers keep float32 whatever the flag says.
+KDA: Final = StateFacts(backend="GDN_ATTN", takes_dtype_flag=False)
+KIMI_K3: Final = StateFacts(backend="KIMI_K3_KDA", takes_dtype_flag=False, checkpoints=True)
+
+STATE, KV = "state", "kv"
+ATTENTION: Final = CacheName(".self_attn.attn")
+QWEN_NEXT: Final = {STATE: CacheName(".linear_attn"), KV: ATTENTION}
+
+#: Architectures with recurrent layers.
+STATEFUL: Final = {
+    "FalconH1ForCausalLM": Architecture(
+        caches={KV: CacheName(".attn"), STATE: CacheName(pattern="model.{past}.mixer")}, state=MAMBA2
+    ),
+    "FalconMambaForCausalLM": Architecture(
+        prefix="backbone.layers.", caches={STATE: CacheName(".mixer")}, state=MAMBA1
+    ),
+    "GraniteMoeHybridForCausalLM": Architecture(caches={STATE: CacheName(".mixer"), KV: ATTENTION}, state=MAMBA2),
+    "JambaForCausalLM": Architecture(caches={STATE: CacheName(".mixer"), KV: CacheName(".attn")}, state=MAMBA1),
+    "KimiK3ForConditionalGeneration": Architecture(
+        prefix=NESTED_MODEL.prefix,
+        caches={STATE: CacheName(".self_attn"), KV: CacheName(".self_attn")},
+        state=KIMI_K3,
+    ),
+    "KimiLinearForCausalLM": Architecture(
+        caches={STATE: CacheName(".self_attn"), KV: CacheName(".self_attn")}, state=KDA
+    ),
+    "Lfm2ForCausalLM": Architecture(
+        caches={STATE: CacheName(".short_conv"), KV: ATTENTION}, state=StateFacts(backend="SHORT_CONV_ATTN")
+    ),
+    "NemotronHForCausalLM": Architecture(
+        caches={STATE: CacheName(".mixer"), KV: CacheName(".mixer.attn")}, state=MAMBA2
+    ),
+    "Qwen3NextForCausalLM": Architecture(caches=QWEN_NEXT, state=GDN),
+    "Qwen3_5ForConditionalGeneration": Architecture(prefix=NESTED_MODEL.prefix, caches=QWEN_NEXT, state=GDN),
+    "Qwen3_5MoeForConditionalGeneration": Architecture(prefix=NESTED_MODEL.prefix, caches=QWEN_NEXT, state=GDN),
+    "Zamba2ForCausalLM": Architecture(
+        caches={KV: CacheName(pattern="model.attn.{ordinal}"), STATE: CacheName(pattern="{layer}.mixer")},
+        cache_by_cache=True,
+        state=MAMBA2,
+    ),
+}
+
 #: ``vllm/model_executor/models/registry.py``, as far as the families are modelled.
-ARCHITECTURES: Final = {
+ARCHITECTURES: Final = STATEFUL | {
     "DeepseekV2ForCausalLM": PLAIN_MODEL,
     "DeepseekV3ForCausalLM": PLAIN_MODEL,
     "Gemma2ForCausalLM": PLAIN_MODEL,

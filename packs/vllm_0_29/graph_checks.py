@@ -80,7 +80,7 @@ def _caches(rules: Rules, graph: ModelGraph) -> Iterator[Problem]:
         path = f"layer_kinds.{kind.id}"
         for node in kind.nodes:
             if isinstance(node, RecurrentUpdate):
-                yield _problem("state-modelled", path, f"recurrent state ({node.recurrent_kind}) is not modelled")
+                yield from _state_facts(node, path)
             if not isinstance(node, Attention):
                 continue
             for cache in node.caches or ():
@@ -97,6 +97,24 @@ def _caches(rules: Rules, graph: ModelGraph) -> Iterator[Problem]:
                         f"{path}.caches.{cache.name}.page_alignment",
                         "the engine never pads a ring, so an alignment on one cannot be honoured",
                     )
+
+
+#: What a state's shape cannot be told without, by kind.
+STATE_FACTS = {
+    "mamba1": ("conv_kernel", "intermediate_size"),
+    "mamba2": ("conv_kernel", "intermediate_size", "n_groups"),
+    "gdn": ("conv_kernel", "n_key_heads", "head_dim"),
+    "kda": ("conv_kernel",),
+    "short_conv": ("conv_kernel", "intermediate_size"),
+}
+
+
+def _state_facts(node: RecurrentUpdate, path: str) -> Iterator[Problem]:
+    for key in STATE_FACTS.get(node.recurrent_kind, ()):
+        if getattr(node, key) is None:
+            yield _problem(
+                "fact-stated", path, f"a {node.recurrent_kind} node lacks {key}, a part of its state's shape"
+            )
 
 
 def _gathers(residencies: Mapping[str, str], graph: ModelGraph) -> Iterator[Problem]:

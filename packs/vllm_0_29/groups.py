@@ -13,6 +13,7 @@ import msgspec
 
 from rulespack.errors import engine_refuses
 from rulespack.hooks import CacheGroup, Grouping, OwnedCaches
+from rulespack.kv.pages import cdiv
 from rulespack.kv.plan import Reason, Stage
 from rulespack.kv.specs import Spec, with_block_size, with_padded_page
 from vllm_0_29.layout import BLOCK_OUTERMOST
@@ -99,7 +100,7 @@ def block_cost(rules: Rules, specs: Sequence[Spec], groups: Sequence[Sequence[in
     """Bytes of a block: what the widest group needs, rounded up to what the caches' strides ask for."""
     alignment = rules.block_alignment(specs)
     widest = max(sum(pages[i] for i in caches) for caches in groups)
-    return -(-widest // alignment) * alignment
+    return cdiv(widest, alignment) * alignment
 
 
 def staged(rules: Rules, owned: OwnedCaches, parts: Sequence[Part], pages: Sequence[int]) -> tuple[Stage, ...] | None:
@@ -117,6 +118,8 @@ def uniform_key(spec: Spec) -> Hashable:
     """Specs with one key are of one type (``UniformTypeKVCacheSpecs``): they grow alike, whatever their pages."""
     if spec.type in ("FullAttentionSpec", "MLAAttentionSpec"):
         return ("full", spec.block_size)
+    if spec.type == "MambaSpec":
+        return (spec.type, spec.block_size, spec.page_size_bytes, spec.labels)
     return (spec.type, spec.block_size, spec.sliding_window, spec.attention_chunk_size)
 
 
@@ -158,6 +161,8 @@ def equal_pages(specs: Sequence[Spec]) -> tuple[Spec, ...]:
         page = spec.page_size_bytes
         if page == largest:
             equal.append(spec)
+        elif spec.type == "MambaSpec":
+            equal.append(with_padded_page(spec, largest))
         elif largest % page == 0:
             equal.append(with_block_size(spec, spec.block_size * (largest // page)))
         elif spec.type not in UNPADDABLE:

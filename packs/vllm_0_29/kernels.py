@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rulespack.errors import engine_refuses
-from vllm_0_29.backends import wants
+from vllm_0_29.backends import SELECTING, wants
+from vllm_0_29.model import STATE_LAYER
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from vllm_0_29.backend_facts import Kernel
     from vllm_0_29.model import Model
     from vllm_0_29.rules import Rules
+
+#: Layer classes whose backends cannot fail the check: selected ones accept the size, recurrent ones take any.
+SELF_FITTING = SELECTING | {STATE_LAYER}
 
 SOURCE = "vllm/v1/worker/utils.py: select_common_block_size"
 
@@ -30,7 +34,7 @@ def kernel_block_check(
 
     Backends that were selected accept the block size by then; those a model hands to its layers may not.
     """
-    if all(cls.layer_class not in rules.model_backends for cls in model.classes):
+    if all(cls.layer_class in SELF_FITTING for cls in model.classes):
         return
     for group in groups:
         kernels: list[Kernel] = []

@@ -33,11 +33,30 @@ STATE_LAYER = "MambaBase"
 
 
 class CacheName(msgspec.Struct, frozen=True):
-    """How an architecture names one of its caches: the part after the layer's index, and the layer class that owns
-    it (None: the class of the attention kind)."""
+    """How an architecture names one of its caches, and the layer class that owns it (None: the node's own).
 
-    suffix: str
+    ``suffix`` stands behind the architecture's prefix and the layer's index. A ``pattern`` stands for the whole name
+    instead, with ``{layer}``, ``{ordinal}`` (counted over the caches of this name) and ``{past}`` (the layer's index
+    counted on from the number of layers).
+    """
+
+    suffix: str = ""
     layer_class: str | None = None
+    pattern: str | None = None
+
+
+class StateFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """How an architecture's recurrent layers behave.
+
+    ``backend`` serves them; ``caches_prefixes``: the class can keep a state for every block (mamba mode ``all``);
+    ``takes_dtype_flag``: ``--mamba-ssm-cache-dtype`` reaches the layers; ``checkpoints``: its prefill kernel keeps one
+    checkpoint block where it runs.
+    """
+
+    backend: str
+    caches_prefixes: bool = False
+    takes_dtype_flag: bool = True
+    checkpoints: bool = False
 
 
 class Architecture(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +66,7 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     in the order a layer registers them. ``rope_already_applied``: the length keys are already scaled, so rope scaling
     is not applied again.
     ``wide_heads_take_fa4``: layers of several head sizes make the release ask for FlashAttention 4.
+    ``cache_by_cache``: all layers register their first cache before any registers its second.
     """
 
     prefix: str = "model.layers."
@@ -54,6 +74,8 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     rope_already_applied: bool = False
     wide_heads_take_fa4: bool = False
     pipeline_parallel: bool = True
+    cache_by_cache: bool = False
+    state: StateFacts | None = None
 
 
 class Unserved(msgspec.Struct, frozen=True):
@@ -101,7 +123,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     ``names``, ``class_of`` and ``layer_of`` run over the owned caches in registration order. ``heads`` and
     ``kv_heads`` are the whole model's, before tensor parallelism; ``head_size`` the widest of its layers.
     ``output_groups`` are the groups a grouped output projection (``wo_a``) has, 1 without one; ``shared`` pairs each
-    layer that reads another's cache with that layer.
+    layer that reads another's cache with that layer. ``states`` are the classes of recurrent state among ``classes``.
     """
 
     name: str
@@ -126,6 +148,12 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     soft_cap: bool
     output_groups: int
     shared: tuple[tuple[int, int], ...]
+    states: tuple[CacheClass, ...]
+
+    @property
+    def hybrid(self) -> bool:
+        """Whether some layers keep a recurrent state and some attend."""
+        return bool(self.states) and self.heads > 0
 
 
 def read_model(graph: ModelGraph, architectures: Mapping[str, Architecture]) -> Model:
@@ -134,6 +162,10 @@ def read_model(graph: ModelGraph, architectures: Mapping[str, Architecture]) -> 
     architecture = architectures[name]
     order = {cache: position for position, cache in enumerate(architecture.caches)}
     owned = sorted(owned_caches(graph), key=lambda use: (use.layer, order[use.cache.name]))
+    if architecture.cache_by_cache:
+        owned.sort(key=lambda use: order[use.cache.name])
+    num_layers = len(layers(graph))
+    counts: dict[str, int] = {}
     classes: dict[tuple[object, ...], int] = {}
     found: list[CacheClass] = []
     names, class_of = [], []
@@ -144,21 +176,22 @@ def read_model(graph: ModelGraph, architectures: Mapping[str, Architecture]) -> 
             classes[key] = len(found)
             found.append(CacheClass(called.layer_class or _layer_class(use.node), use.node, use.cache))
         class_of.append(classes[key])
-        names.append(f"{architecture.prefix}{use.layer}{called.suffix}")
+        ordinal = counts[use.cache.name] = counts.get(use.cache.name, -1) + 1
+        names.append(_name(architecture, called, use.layer, ordinal, num_layers))
     members: list[list[int]] = [[] for _ in found]
     for position, index in enumerate(class_of):
         members[index].append(position)
     nodes = [node for layer in layers(graph) for node in layer.nodes]
     attention = [node for node in nodes if isinstance(node, Attention)]
     main = [node for node in attention if any(cache.kind in ("kv", "window") for cache in node_caches(graph, node))]
-    widest = max(main, key=lambda node: node.d_h)
+    widest = max(main, key=lambda node: node.d_h, default=None)
     positions = graph.globals_.positions
     assert positions is not None  # a named problem of check_graph
     return Model(
         name=graph.name,
         architecture_name=name,
         architecture=architecture,
-        num_layers=len(layers(graph)),
+        num_layers=num_layers,
         names=tuple(names),
         class_of=tuple(class_of),
         layer_of=tuple(use.layer for use in owned),
@@ -166,9 +199,9 @@ def read_model(graph: ModelGraph, architectures: Mapping[str, Architecture]) -> 
         members=tuple(map(tuple, members)),
         dtype=MODEL_DTYPES[graph.globals_.dtype or "bf16"],
         mla=any(node.kind in ("mla", "sparse_mla") for node in attention),
-        heads=max(node.n_q for node in main),
-        kv_heads=max(node.n_kv for node in main),
-        head_size=widest.d_h,
+        heads=max((node.n_q for node in main), default=0),
+        kv_heads=max((node.n_kv for node in main), default=0),
+        head_size=0 if widest is None else widest.d_h,
         head_sizes=frozenset(node.d_h for node in main),
         experts=max((node.experts for node in nodes if isinstance(node, GroupedGEMM)), default=0),
         positions=positions,
@@ -176,12 +209,24 @@ def read_model(graph: ModelGraph, architectures: Mapping[str, Architecture]) -> 
         multimodal=graph.globals_.multimodal,
         soft_cap=any(node.logits_soft_cap is not None for node in attention),
         output_groups=next(
-            (widest.n_q * widest.d_h // node.k for node in nodes if isinstance(node, GEMM) and node.role == "wo_a"), 1
+            (
+                widest.n_q * widest.d_h // node.k
+                for node in nodes
+                if widest is not None and isinstance(node, GEMM) and node.role == "wo_a"
+            ),
+            1,
         ),
+        states=tuple(cls for cls in found if cls.layer_class == STATE_LAYER),
         shared=tuple(
             (use.layer, use.owner) for use in uses(graph, layers(graph)) if use.owner not in (None, use.layer)
         ),
     )
+
+
+def _name(architecture: Architecture, called: CacheName, layer: int, ordinal: int, num_layers: int) -> str:
+    if called.pattern is not None:
+        return called.pattern.format(layer=layer, ordinal=ordinal, past=layer + num_layers)
+    return f"{architecture.prefix}{layer}{called.suffix}"
 
 
 def _layer_class(node: Attention | RecurrentUpdate) -> str:

@@ -70,12 +70,13 @@ class Pack:
         runner = rules.model_runner(rules, model, deployment, reasons)
         asynchronous = rules.async_scheduling(rules, model, deployment, runner, reasons)
         in_flight = rules.in_flight_tokens(deployment, tokens, asynchronous, runner, reasons)
+        mamba = rules.mamba_mode(rules, model, deployment, length, reasons)
         hybrid = rules.hybrid_manager(rules, model, deployment, reasons)
         backends = rules.select_backends(rules, model, deployment, cache_dtype, reasons)
-        size, skip_page = rules.block_size(rules, model, deployment, cache_dtype, backends, reasons)
+        sizes = rules.block_size(rules, model, deployment, cache_dtype, backends, mamba, reasons)
         resolved = Resolved(
             cache_dtype=cache_dtype.value,
-            block_size=size,
+            block_size=sizes.block_size,
             kv_cache_layout=None,
             hybrid_kv_cache_manager=hybrid,
             max_model_len=length,
@@ -83,20 +84,22 @@ class Pack:
             max_num_seqs=seqs,
             max_in_flight_tokens=in_flight,
             num_speculative_tokens=0,
-            enable_prefix_caching=prefix_caching(deployment),
+            enable_prefix_caching=prefix_caching(model, deployment),
             async_scheduling=asynchronous,
-            mamba_block_size=None,
-            mamba_cache_mode="none",
+            mamba_block_size=sizes.mamba_block_size,
+            mamba_cache_mode=mamba[0],
         )
-        draft = Resolution(resolved=resolved, backends=backends, skip_page_bytes=skip_page, model_runner=runner)
+        draft = Resolution(
+            resolved=resolved,
+            backends=backends,
+            skip_page_bytes=sizes.skip_page_bytes,
+            mamba_page_bytes=sizes.mamba_page_bytes,
+            model_runner=runner,
+        )
         specs = [self._spec(model, deployment, draft, i) for i in range(len(backends))]
         layout = rules.layout(rules, model, deployment, backends, specs, reasons)
-        return Resolution(
-            resolved=msgspec.structs.replace(resolved, kv_cache_layout=layout),
-            backends=backends,
-            skip_page_bytes=skip_page,
-            model_runner=runner,
-            reasons=tuple(reasons),
+        return msgspec.structs.replace(
+            draft, resolved=msgspec.structs.replace(resolved, kv_cache_layout=layout), reasons=tuple(reasons)
         )
 
     def _spec(self, model: Model, deployment: Deployment, resolution: Resolution, index: int) -> Spec:
@@ -108,6 +111,8 @@ class Pack:
             model_dtype=model_dtype(model, deployment),
             tensor_parallel_size=deployment.tensor_parallel_size,
             model_runner=resolution.model_runner,
+            mamba_block_size=resolution.resolved.mamba_block_size,
+            mamba_page_bytes=resolution.mamba_page_bytes,
         )
         return self.rules.specs[cls.layer_class](self.rules, model, deployment, cls, part, settings)
 

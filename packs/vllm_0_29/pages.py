@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rulespack.errors import BadPack, engine_refuses
 from rulespack.kv.pages import PageCount
+from vllm_0_29.state import CHECKPOINT_BLOCKS
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
@@ -28,7 +29,19 @@ def pages(deployment: Deployment, resolution: Resolution, spec: Spec) -> PageCou
         return PageCount(spec.block_size, bound=spec.attention_chunk_size + in_flight)
     if kind == "CircularBufferSpec":
         return PageCount(spec.block_size, bound=0, extra=1)
+    if kind == "MambaSpec":
+        return _state_pages(resolution, spec)
     raise BadPack(f"no rule says how many blocks a request pins in a {kind}")
+
+
+def _state_pages(resolution: Resolution, spec: Spec) -> PageCount:
+    """A state's blocks by mamba cache mode: one; the last boundary's beside it; or one at every boundary."""
+    mode = resolution.resolved.mamba_cache_mode
+    if mode == "all":
+        return PageCount(spec.block_size)
+    checkpoints = spec.label(CHECKPOINT_BLOCKS)
+    extra = checkpoints if isinstance(checkpoints, int) else 0
+    return PageCount(spec.block_size, bound=0, extra=1 if mode == "none" else 2 + extra)
 
 
 def window_pages(deployment: Deployment, resolution: Resolution, spec: Spec) -> PageCount:

@@ -122,9 +122,12 @@ def scheduler_sizes(
     )
     if len(groups) <= 1:
         return smallest * dcp, smallest * dcp
-    sizes = [group.spec.block_size * dcp for group in groups]
+    states = [(group.spec.members or group.spec.type) == "MambaSpec" for group in groups]
+    sizes = [group.spec.block_size * (1 if state else dcp) for group, state in zip(groups, states, strict=True)]
     scheduler = lcm(*sizes)
     if not resolution.resolved.enable_prefix_caching and deployment.kv_transfer_config is None:
+        return scheduler, scheduler
+    if any(states) and resolution.resolved.mamba_cache_mode != "align":
         return scheduler, scheduler
     hashing = [size for size, group in zip(sizes, groups, strict=True) if rules.prefix_cacheable(group.spec)] or sizes
     unit = deployment.prefix_match_unit

@@ -31,6 +31,19 @@ class Connector(msgspec.Struct, frozen=True):
     layout_spares_mla: bool = False
 
 
+class Sizes(msgspec.Struct, frozen=True, kw_only=True):
+    """Block sizes in tokens and forced pages in bytes, as the configuration says once the model is built.
+
+    ``skip_page_bytes``: what caches left out of the cache dtype are padded to; ``mamba_page_bytes``: what recurrent
+    states are padded to; None where nothing is forced.
+    """
+
+    block_size: int
+    skip_page_bytes: int | None = None
+    mamba_block_size: int | None = None
+    mamba_page_bytes: int | None = None
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What the engine's configuration says once the model is built, as the specs and the grouping read it."""
 
@@ -39,6 +52,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     model_dtype: str
     tensor_parallel_size: int
     model_runner: int
+    mamba_block_size: int | None
+    mamba_page_bytes: int | None
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +84,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     model_runner: Callable[[Rules, Model, Deployment, Reasons], int]
     async_scheduling: Callable[[Rules, Model, Deployment, int, Reasons], bool]
     in_flight_tokens: Callable[[Deployment, int, bool, int, Reasons], int]
+    mamba_mode: Callable[[Rules, Model, Deployment, int, Reasons], tuple[str, int | None]]
     hybrid_manager: Callable[[Rules, Model, Deployment, Reasons], bool]
 
     # the cache dtype and what runs
@@ -81,10 +97,16 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     flash_attn_version: Callable[[Model, Deployment, str], int | None]
     select_backends: Callable[[Rules, Model, Deployment, CacheDtype, Reasons], tuple[LayerBackend, ...]]
 
+    # recurrent state
+    state_dtypes: Callable[[Model, Deployment, CacheClass], tuple[str, str]]
+    state_page_bytes: Callable[[Rules, Model, Deployment, CacheClass], int]
+    pooled_block: Callable[[Model, Deployment, int], int]
+    checkpoint_blocks: Callable[[Rules, Model, Deployment, CacheClass], int]
+
     # sizes
     preferred_block_size: Callable[[Rules, Sequence[tuple[Backend, Want]]], int]
     block_size: Callable[
-        [Rules, Model, Deployment, CacheDtype, Sequence[LayerBackend], Reasons], tuple[int, int | None]
+        [Rules, Model, Deployment, CacheDtype, Sequence[LayerBackend], tuple[str, int | None], Reasons], Sizes
     ]
     window_block_size: Callable[[Backend, Want, int, int, int | None], int]
     specs: dict[str, Callable[[Rules, Model, Deployment, CacheClass, LayerBackend, Settings], Spec]]

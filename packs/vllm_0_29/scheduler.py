@@ -37,9 +37,9 @@ def chunked_prefill(deployment: Deployment) -> bool:
     return True if deployment.enable_chunked_prefill is None else deployment.enable_chunked_prefill
 
 
-def prefix_caching(deployment: Deployment) -> bool:
-    """Whether blocks of earlier requests are kept for reuse; a decoder does unless told otherwise."""
-    return True if deployment.enable_prefix_caching is None else deployment.enable_prefix_caching
+def prefix_caching(model: Model, deployment: Deployment) -> bool:
+    """Whether blocks of earlier requests are kept for reuse; a decoder that attends does unless told otherwise."""
+    return model.heads > 0 if deployment.enable_prefix_caching is None else deployment.enable_prefix_caching
 
 
 def mm_prefix(model: Model, deployment: Deployment) -> bool:

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from vllm_0_29 import backend_facts as earlier
-from vllm_0_29.backend_facts import BLHNC, BLNHC, LBHNC, Backend, Kernel, Want
+from vllm_0_29.backend_facts import BLHNC, BLNHC, LBHNC, Backend, Kernel, Want, handed
 
 #: Latent widths of the dense MLA kernels; TRITON_MLA takes any.
 DENSE_MLA_HEADS: Final = earlier.DENSE_MLA_HEADS | {512}
@@ -153,27 +153,6 @@ COMPOSITES: Final = (
         layouts=lambda capability: (LBHNC, BLHNC),
     ),
 )
-
-
-def _never(want: Want) -> bool:
-    return False
-
-
-def handed(
-    name: str,
-    kernel: Callable[[Want], Kernel],
-    layouts: Callable[[tuple[int, int]], tuple[str, ...] | None] = lambda capability: None,
-) -> Backend:
-    """A backend that a model hands to its own layers: no layer that selects one can have it."""
-    return Backend(
-        name=name,
-        mla=True,
-        admits_capability=lambda capability: True,
-        admits_head=_never,
-        admits_cache_dtype=_never,
-        kernel=kernel,
-        layouts=layouts,
-    )
 
 
 #: ``vllm/models/deepseek_v41/sparse_mla.py`` and, in ``vllm/v1/attention/backends/mla/``, ``indexer.py``,

@@ -196,7 +196,8 @@ class RecurrentUpdate(Node, frozen=True, kw_only=True, tag="RecurrentUpdate"):
     value heads of ``head_dim`` over keys of ``state_size``, with ``n_key_heads`` key heads; ``kda`` and ``lightning``
     heads of ``state_size`` both ways; ``short_conv`` a convolution alone over ``intermediate_size`` channels.
     ``state_dtype`` is the recurrent state's format, the model's own where not stated. Ours: ``n_key_heads``,
-    ``head_dim`` (a value head's width) and ``bounded_gate`` (the decay gate has a lower bound, which decides a kernel).
+    ``head_dim`` (a value head's width), ``bounded_gate`` (the decay gate has a lower bound, which decides a kernel) and
+    ``chunk_size`` (tokens the prefill kernel takes at once).
     """
 
     recurrent_kind: str
@@ -209,6 +210,7 @@ class RecurrentUpdate(Node, frozen=True, kw_only=True, tag="RecurrentUpdate"):
     n_key_heads: int | None = None
     head_dim: int | None = None
     bounded_gate: bool = False
+    chunk_size: int | None = None
 
 
 class Elementwise(Node, frozen=True, kw_only=True, tag="Elementwise"):

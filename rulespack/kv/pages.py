@@ -5,6 +5,11 @@ from __future__ import annotations
 import msgspec
 
 
+def cdiv(a: int, b: int) -> int:
+    """``a`` over ``b``, rounded up."""
+    return -(-a // b)
+
+
 class PageCount(msgspec.Struct, frozen=True):
     """Blocks a request pins, as a function of its length.
 
@@ -25,7 +30,7 @@ class PageCount(msgspec.Struct, frozen=True):
 
     def at(self, tokens: int) -> int:
         """Blocks a request of ``tokens`` tokens pins."""
-        held = -(-tokens // self.shards)
+        held = cdiv(tokens, self.shards)
         if self.bound is not None and self.bound < held:
             held = self.bound
-        return -(-held // self.block_size) + self.extra
+        return cdiv(held, self.block_size) + self.extra
