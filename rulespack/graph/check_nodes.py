@@ -50,7 +50,7 @@ _REQUIRED: Final[dict[type, tuple[str, ...]]] = {
 #: Optional counts that say "none" with a zero and nothing with a negative number.
 _COUNTS: Final[dict[type, tuple[str, ...]]] = {
     Attention: ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "d_v", "window", "attention_chunk_size"),
-    RecurrentUpdate: ("n_groups", "conv_kernel", "intermediate_size", "n_key_heads", "head_dim"),
+    RecurrentUpdate: ("n_groups", "conv_kernel", "intermediate_size", "n_key_heads", "head_dim", "chunk_size"),
 }
 #: Required for one kind of Attention or RecurrentUpdate, optional for the others.
 _NEEDED_BY_KIND: Final[dict[str, tuple[str, ...]]] = {

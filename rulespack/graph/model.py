@@ -58,11 +58,13 @@ class Positions(Record, frozen=True, kw_only=True):
 class Quantization(Record, frozen=True, kw_only=True):
     """Ours. The checkpoint's quantization as far as the KV cache depends on it.
 
-    ``method`` is the engine's ``quant_method``; ``kv_cache_algorithm`` the cache format a ModelOpt checkpoint names
-    (``FP8``, ``NVFP4``); ``kv_cache_scheme`` whether a compressed-tensors checkpoint carries a cache scheme.
+    ``method`` is the engine's ``quant_method``; ``algorithm`` a ModelOpt checkpoint's own word for the format of its
+    weights; ``kv_cache_algorithm`` the cache format it names (``FP8``, ``NVFP4``); ``kv_cache_scheme`` whether a
+    compressed-tensors checkpoint carries a cache scheme.
     """
 
     method: str
+    algorithm: str | None = None
     kv_cache_algorithm: str | None = None
     kv_cache_scheme: bool = False
 
