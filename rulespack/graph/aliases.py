@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from rulespack.graph.findings import Finding, all_nodes, near
+from rulespack.graph.findings import Finding, all_nodes, near, quoted
 from rulespack.graph.model import GEMM, AnyNode, Gather, Global, GroupedGEMM, ModelGraph
 from rulespack.graph.problems import Path, show_path
 from rulespack.graph.stack import runs
@@ -38,27 +38,30 @@ def target(graph: ModelGraph, node: GEMM | Gather) -> Holder:
 def check_aliases(graph: ModelGraph) -> Findings:
     """Every aliases reference resolves to one node of the same shape whose weights exist once."""
     known: Holders | None = None
+    counts: dict[str, int] = {}
     for path, node in all_nodes(graph):
         if node.aliases is None or not isinstance(node, (GEMM, Gather)):
             continue
         if known is None:
-            known = holders(graph)
-        yield from _reference(graph, node, (*path, "aliases"), known)
+            known, counts = holders(graph), runs(graph)
+        yield from _reference(graph, node, (*path, "aliases"), known, counts)
 
 
-def _reference(graph: ModelGraph, node: GEMM | Gather, path: Path, known: Holders) -> Findings:
+def _reference(graph: ModelGraph, node: GEMM | Gather, path: Path, known: Holders, counts: dict[str, int]) -> Findings:
     reference = node.aliases or ""
     found = known.get(reference, [])
     everywhere: tuple[Path, ...] = (("layer_kinds",), ("head",), ("embedding",))
     if not found:
         guess = near(reference, known)
         meant = f"did you mean {guess}?" if guess else "write <layer kind>.<role>, head.<role> or embedding.<role>"
-        message = f"{reference!r} names no GEMM, GroupedGEMM or Gather of this graph; {meant}"
+        message = f"{quoted(reference)} names no GEMM, GroupedGEMM or Gather of this graph; {meant}"
         yield Finding("alias-unresolved", path, message, everywhere)
         return
     if len(found) > 1:
-        places = " and ".join(show_path(place) for place, _ in found)
-        message = f"{reference!r} names more than one node, {places}: give the one that is meant a role of its own"
+        places = " and ".join(show_path(place) for place, _ in found[:2])
+        message = (
+            f"{quoted(reference)} names {len(found)} nodes, {places} among them: give the one meant a role of its own"
+        )
         yield Finding("alias-ambiguous", path, message, everywhere)
         return
     place, holder = found[0]
@@ -71,7 +74,7 @@ def _reference(graph: ModelGraph, node: GEMM | Gather, path: Path, known: Holder
         yield Finding("alias-shape-differs", path, message, (*uses, ("global",)))
     if place[0] == "layer_kinds":
         kind = graph.layer_kinds[int(place[1])].id
-        if (count := runs(graph, kind)) > 1:
+        if (count := counts.get(kind, 0)) > 1:
             message = f"the stacks run {kind} {count} times, so {reference} is as many weights: name a kind run once"
             yield Finding("alias-kind-runs-often", path, message, (("stack",), ("speculator",)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, TypeAlias
 
-from rulespack.graph.findings import Finding, nodes_outside, not_among
+from rulespack.graph.findings import Finding, nodes_outside, not_among, some
 from rulespack.graph.model import Attention, Cache, Elementwise, LayerKind, ModelGraph
 from rulespack.graph.problems import Path, show_path
 from rulespack.graph.stack import node_caches
@@ -142,12 +142,11 @@ def _cache_work(
 ) -> Findings:
     """An elementwise node that writes or reads a cache of its layer, or runs at a compressed rate."""
     uses = ((*layer, "nodes"),)
-    names = ", ".join(named) or "none"
     if node.writes_cache is not None:
         where = (*here, "writes_cache")
         cache, origin = named.get(node.writes_cache, (None, ()))
         if cache is None:
-            message = f"the layer has no cache {node.writes_cache!r}; its caches: {names}"
+            message = f"the layer has no cache {node.writes_cache!r}; its caches: {some(named)}"
             yield Finding("writes-cache-unknown", where, message, uses)
         elif not cache.owned:
             message = f"the layer reads {cache.name} and does not own it: write it in the layer that owns it"
@@ -159,10 +158,10 @@ def _cache_work(
             )
             yield Finding("per-tokens-differs", (*here, "per_tokens"), message, (where, (*origin, "tokens_per_entry")))
     if node.context is not None and node.context.reads_cache is not None and node.context.reads_cache not in named:
-        message = f"the layer has no cache {node.context.reads_cache!r}; its caches: {names}"
+        message = f"the layer has no cache {node.context.reads_cache!r}; its caches: {some(named)}"
         yield Finding("reads-cache-unknown", (*here, "context", "reads_cache"), message, uses)
     if node.per_tokens is not None and node.per_tokens > 1 and node.per_tokens not in ratios:
-        read = ", ".join(str(ratio) for ratio in sorted(ratio for ratio in ratios if ratio)) or "none"
+        read = some(str(ratio) for ratio in ratios if ratio)
         message = f"no attention of the layer has a compress_ratio of {node.per_tokens}; its ratios: {read}"
         yield Finding("per-tokens-no-ratio", (*here, "per_tokens"), message, uses)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from rulespack.graph.findings import Finding, near, not_among
+from rulespack.graph.findings import Finding, near, not_among, quoted, some
 from rulespack.graph.model import LayerKind, ModelGraph, Speculator, Stack
 from rulespack.graph.problems import Path
 from rulespack.graph.stack import MAX_LAYERS, length, stacks
@@ -78,7 +78,7 @@ def _cycle(following: dict[int, list[int]]) -> list[int]:
 
 def check_stacks(graph: ModelGraph) -> Findings:
     """The target's stack, and the draft's."""
-    declared = {kind.id for kind in graph.layer_kinds}
+    declared = dict.fromkeys(kind.id for kind in graph.layer_kinds)
     yield from _repeats(graph.stack, ("stack",))
     yield from _undeclared(graph.stack, ("stack",), declared, "stack-kind-undeclared")
     if graph.speculator is not None:
@@ -109,13 +109,13 @@ def _repeats(stack: Stack, path: Path) -> Findings:
         )
 
 
-def _undeclared(stack: Stack, path: Path, declared: set[str], rule: str) -> Findings:
+def _undeclared(stack: Stack, path: Path, declared: dict[str, None], rule: str) -> Findings:
     for part in ("prologue", "pattern", "epilogue"):
         for index, name in enumerate(getattr(stack, part)):
             if name not in declared:
                 guess = near(name, declared)
-                meant = f"did you mean {guess}?" if guess else f"the kinds are {', '.join(sorted(declared)) or 'none'}"
-                message = f"no layer kind is called {name!r}; {meant}"
+                meant = f"did you mean {guess}?" if guess else f"the kinds are {some(declared)}"
+                message = f"no layer kind is called {quoted(name)}; {meant}"
                 yield Finding(rule, (*path, part, index), message, (("layer_kinds",),))
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final, TypeAlias
 
 from rulespack.graph.check_caches import check_entries
 from rulespack.graph.check_nodes import check_scale
-from rulespack.graph.findings import Finding, all_nodes, near, not_among
+from rulespack.graph.findings import Finding, all_nodes, near, not_among, quoted
 from rulespack.graph.model import GEMM, ArchOverride, Attention, CacheOverride, GroupedGEMM, ModelGraph, NodeOverride
 from rulespack.graph.problems import Path
 from rulespack.graph.vocabulary import DTYPES
@@ -126,6 +126,8 @@ def _restates_nothing(path: Path, *keys: str) -> Finding:
     return Finding("override-entry-empty", path, message, tuple((*path, key) for key in keys))
 
 
-def _nobody(what: str, name: str, known: Iterable[str]) -> str:
+def _nobody(what: str, name: str, known: Collection[str]) -> str:
     guess = near(name, known)
-    return f"no {what} {name!r}" + (f": did you mean {guess}?" if guess else ": name one that is there, or remove it")
+    return f"no {what} {quoted(name)}" + (
+        f": did you mean {guess}?" if guess else ": name one that is there, or remove it"
+    )

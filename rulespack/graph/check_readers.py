@@ -10,7 +10,7 @@ import msgspec
 from rulespack.graph.findings import Finding
 from rulespack.graph.model import Attention, Cache, ModelGraph, Stack
 from rulespack.graph.problems import Path, show_path
-from rulespack.graph.stack import node_caches, stacks
+from rulespack.graph.stack import MAX_LAYERS, length, node_caches, stacks
 
 Findings: TypeAlias = Iterator[Finding]
 
@@ -36,6 +36,8 @@ def check_readers(graph: ModelGraph) -> Findings:
                     seen.append(_Seen(cache, where, kind.id))
     done: set[tuple[Path, Path | None]] = set()
     for where, stack in stacks(graph):
+        if length(stack) > MAX_LAYERS:
+            continue
         yield from _readers_of(where, stack, caches, done)
 
 

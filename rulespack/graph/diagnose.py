@@ -87,6 +87,9 @@ _ELSEWHERE: Final = {
 }
 
 
+#: How many problems of a document get a guess at the key that was meant.
+_GUESSED: Final = 1000
+
 T = TypeVar("T", ModelGraph, ModelIdentity)
 
 
@@ -102,15 +105,18 @@ def diagnose(
     yield from walk.findings
     if () in walk.damaged:
         return
-    yield from (found for found in checks(msgspec.convert(usable, cls)) if not _in_doubt(found, walk.damaged))
+    around = {path[:depth] for path in walk.damaged for depth in range(len(path))}
+    for found in checks(msgspec.convert(usable, cls)):
+        if not _in_doubt(found, walk.damaged, around):
+            yield found
 
 
-def _in_doubt(finding: Finding, damaged: set[Path]) -> bool:
-    """Whether a finding rests on something the document does not say."""
-    if any(path[: len(broken)] == broken for path in finding.given for broken in damaged):
-        return True
+def _in_doubt(finding: Finding, damaged: set[Path], around: set[Path]) -> bool:
+    """Whether a finding rests on something that is damaged, stands in it, or stands ``around`` it."""
     rests_on = (finding.path, *finding.uses)
-    return any(path[: len(broken)] == broken[: len(path)] for path in rests_on for broken in damaged)
+    return any(path in around for path in rests_on) or any(
+        path[:depth] in damaged for path in (*rests_on, *finding.given) for depth in range(len(path) + 1)
+    )
 
 
 class _Walk:
@@ -270,7 +276,8 @@ class _Walk:
                 self._note(_ELSEWHERE.get(key, "key-of-other-primitive"), where, message)
                 continue
             free = [name for name in known if name not in value]
-            guess = near(key, free) or near(key, known)
+            # A document with that many problems is not helped by guesses, and each takes a while.
+            guess = near(key, free) or near(key, known) if len(self.findings) < _GUESSED else None
             if guess is None:
                 others = _homes().get(key, [])
                 hint = f"it is a key of {' and of '.join(others)}" if others else f"the keys are {', '.join(known)}"

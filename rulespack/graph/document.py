@@ -28,7 +28,7 @@ MAX_BYTES: Final = 2 * 1024 * 1024
 #: The deepest nesting of mappings and lists. The schema itself needs eight levels.
 MAX_DEPTH: Final = 32
 #: The most values a document may hold, everything an alias repeats counted again.
-MAX_VALUES: Final = 200_000
+MAX_VALUES: Final = 100_000
 
 # Without the C parser (a PyYAML built without libyaml) the same events come from the slower Python one.
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -49,12 +49,12 @@ class Unreadable(Exception):
 class Document(msgspec.Struct, frozen=True):
     """A document's ``data``, the ``problems`` met on reading it, and whether it holds a null anywhere.
 
-    ``marks`` has, for each mapping and list by its ``id()``, where its entries stand, in order; ``partial`` the
-    mappings that hold less than was written, because a key of theirs could not be used.
+    ``marks`` has, for each mapping and list by its ``id()``, where its entries stand, by key or position; ``partial``
+    the mappings that hold less than was written, because a key of theirs could not be used.
     """
 
     data: Any
-    marks: dict[int, list[Any]]
+    marks: dict[int, dict[Any, Any]]
     problems: tuple[Problem, ...]
     has_null: bool
     partial: frozenset[int]
@@ -62,16 +62,14 @@ class Document(msgspec.Struct, frozen=True):
     def line(self, path: Path) -> int:
         """The line, from 1, of what stands at ``path``, or of the nearest thing around it that is there."""
         here, line = self.data, 1
-        if first := self.marks.get(id(here)):
-            line = int(first[0].line) + 1
+        for mark in self.marks.get(id(here), {}).values():
+            line = int(mark.line) + 1
+            break
         for step in path:
-            if isinstance(here, dict) and step in here:
-                position = list(here).index(step)
-            elif isinstance(here, list) and isinstance(step, int) and 0 <= step < len(here):
-                position = step
-            else:
+            mark = self.marks.get(id(here), {}).get(step)
+            if mark is None:
                 break
-            line = int(self.marks[id(here)][position].line) + 1
+            line = int(mark.line) + 1
             here = here[step]
         return line
 
@@ -124,7 +122,7 @@ class _Reader:
     def __init__(self, data: bytes) -> None:
         self.next_event = _Loader(data).get_event
         self.root: Any = None
-        self.marks: dict[int, list[Any]] = {}
+        self.marks: dict[int, dict[Any, Any]] = {}
         self.problems: list[Problem] = []
         self.has_null = False
         self.partial: set[int] = set()
@@ -132,10 +130,10 @@ class _Reader:
         self.anchors: dict[str, tuple[Any, int]] = {}
         self.plain: dict[str, object] = {}
         self.here: Any = None
-        self.here_marks: list[Any] = []
+        self.here_marks: dict[Any, Any] = {}
         self.key: Any = _NOTHING
         self.key_mark: Any = None
-        self.outer: list[tuple[Any, list[Any], Any, Any]] = []
+        self.outer: list[tuple[Any, dict[Any, Any], Any, Any]] = []
         self.opened: list[tuple[Any, int]] = []
 
     def run(self) -> None:
@@ -198,14 +196,14 @@ class _Reader:
         """A finished value into whatever is open."""
         here = self.here
         if type(here) is list:
+            self.here_marks[len(here)] = mark
             here.append(value)
-            self.here_marks.append(mark)
         elif here is None:
             self.root = value
         else:
             if type(self.key) is str:
                 here[self.key] = value
-                self.here_marks.append(self.key_mark)
+                self.here_marks[self.key] = self.key_mark
             self.key = _NOTHING
 
     def open(self, event: Any, container: Any) -> None:
@@ -221,7 +219,7 @@ class _Reader:
         self.outer.append((self.here, self.here_marks, self.key, self.key_mark))
         self.opened.append((event, self.values))
         self.here, self.key = container, _NOTHING
-        self.here_marks = self.marks[id(container)] = []
+        self.here_marks = self.marks[id(container)] = {}
 
     def close(self) -> None:
         """The open mapping or list ends."""

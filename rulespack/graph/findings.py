@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final
 
 import msgspec
 
 from rulespack.graph.model import AnyNode, ModelGraph
 from rulespack.graph.problems import Path, Problem, show_path
 from rulespack.graph.rules import RULES
+
+#: The longest word, and the most words, that a near miss is looked for among.
+LONGEST_WORD: Final = 64
+MOST_WORDS: Final = 500
+#: How many names a message lists.
+SHOWN_NAMES: Final = 12
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -37,11 +44,16 @@ def problem(finding: Finding, line: int | None = None) -> Problem:
     )
 
 
-def near(word: str, known: Iterable[str]) -> str | None:
-    """The known word that was probably meant, if any comes close; case and hyphens count for little."""
+def near(word: str, known: Collection[str]) -> str | None:
+    """The known word that was probably meant, if any comes close; case and hyphens count for little.
+
+    Nobody is helped with a very long word or out of very many, and comparing them would take long.
+    """
     import difflib
 
-    folded = {name.casefold().replace("-", "_"): name for name in known}
+    if len(word) > LONGEST_WORD or len(known) > MOST_WORDS:
+        return None
+    folded = {name.casefold().replace("-", "_"): name for name in known if len(name) <= LONGEST_WORD}
     wanted = word.casefold().replace("-", "_")
     if wanted in folded:
         return folded[wanted]
@@ -51,11 +63,23 @@ def near(word: str, known: Iterable[str]) -> str | None:
     return folded[found[0]] if len(found) == 1 else None
 
 
+def some(names: Iterable[str]) -> str:
+    """The first few of a list of names, and that there are more."""
+    listed = list(names)
+    rest = f" and {len(listed) - SHOWN_NAMES} more" if len(listed) > SHOWN_NAMES else ""
+    return (", ".join(listed[:SHOWN_NAMES]) or "none") + rest
+
+
+def quoted(word: str) -> str:
+    """A word in quotes, cut short where it is very long."""
+    return repr(word if len(word) <= LONGEST_WORD else word[:LONGEST_WORD] + "...")
+
+
 def not_among(what: str, value: str, known: Sequence[str]) -> str:
     """That a value is not one of a closed list, with the list and the entry that was probably meant."""
     guess = near(value, known)
     meant = f" (did you mean {guess}?)" if guess else ""
-    return f"{value!r} is no {what}{meant}: use {'one of ' if len(known) > 1 else ''}{', '.join(known)}"
+    return f"{quoted(value)} is no {what}{meant}: use {'one of ' if len(known) > 1 else ''}{', '.join(known)}"
 
 
 def nodes_outside(graph: ModelGraph) -> Iterator[tuple[Path, AnyNode]]:

@@ -28,5 +28,7 @@ class PerGraph(Generic[T]):
         if kept is not None and kept[0]() is graph:
             return kept[1]
         value = self._make(graph)
-        self._kept[key] = (weakref.ref(graph, lambda _: self._kept.pop(key, None)), value)
+        # A value that is the graph itself would keep it alive for ever.
+        if value is not graph:
+            self._kept[key] = (weakref.ref(graph, lambda _: self._kept.pop(key, None)), value)
         return value

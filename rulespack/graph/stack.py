@@ -18,7 +18,7 @@ IMPLIED_CACHE: Final = "kv"
 IMPLIED_STATE: Final = "state"
 
 #: The most layers a stack may expand to; a checked graph has no longer one.
-MAX_LAYERS: Final = 10_000
+MAX_LAYERS: Final = 4096
 
 
 class Use(msgspec.Struct, frozen=True):
@@ -45,12 +45,14 @@ def length(stack: Stack) -> int:
     return len(stack.prologue) + len(stack.pattern) * max(stack.repeat, 0) + len(stack.epilogue)
 
 
-def runs(graph: ModelGraph, kind: str) -> int:
-    """How many layers of a kind there are, counted over all stacks of the graph together."""
-    return sum(
-        stack.prologue.count(kind) + stack.pattern.count(kind) * max(stack.repeat, 0) + stack.epilogue.count(kind)
-        for _, stack in stacks(graph)
-    )
+def runs(graph: ModelGraph) -> dict[str, int]:
+    """How many layers of each kind there are, counted over all stacks of the graph together."""
+    counts: dict[str, int] = {}
+    for _, stack in stacks(graph):
+        for names, times in ((stack.prologue, 1), (stack.pattern, max(stack.repeat, 0)), (stack.epilogue, 1)):
+            for name in names:
+                counts[name] = counts.get(name, 0) + times
+    return counts
 
 
 def stacks(graph: ModelGraph) -> Iterator[tuple[tuple[str, ...], Stack]]:

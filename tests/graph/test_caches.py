@@ -55,8 +55,8 @@ def test_an_entry_under_a_dtype_that_is_not_listed_is_the_base_record() -> None:
 
 def test_a_stack_is_its_prologue_its_pattern_repeated_and_its_epilogue() -> None:
     assert expand(GRAPH.stack) == ("source", "reader", "plain", "reader", "plain", "state")
-    assert runs(GRAPH, "plain") == 2
-    assert runs(GRAPH, "draft") == 1
+    assert runs(GRAPH)["plain"] == 2
+    assert runs(GRAPH)["draft"] == 1
 
 
 def test_an_attention_that_lists_no_caches_owns_one() -> None:

@@ -6,9 +6,12 @@ import time
 
 import pytest
 from graph_texts import BASE, broken, edited, problems
+from msgspec.structs import replace
 
+from rulespack.graph.check import check_graph
 from rulespack.graph.document import MAX_BYTES, MAX_DEPTH, MAX_VALUES
 from rulespack.graph.load import inspect_graph, load_graph
+from rulespack.graph.model import Stack
 from rulespack.graph.problems import InvalidGraph
 
 HIDDEN = "hidden_size: 64"
@@ -298,3 +301,34 @@ def test_a_graph_of_the_right_structure_comes_back_beside_its_errors() -> None:
     assert graph is not None
     assert graph.globals_.hidden_size == 0
     assert [problem.rule for problem in found] == ["hidden-size"]
+
+
+def test_a_stack_that_is_far_too_long_is_refused_unexpanded() -> None:
+    assert broken(edited(("repeat: 2\n", "repeat: 1000000000000000\n"))) == [("stack-too-long", "stack")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        edited(("epilogue: [state]", f"epilogue: [state, {', '.join(f'x{n}' for n in range(50_000))}]")),
+        edited((NAME, NAME + "".join(f"\nname{n}: 1" for n in range(40_000)))),
+        edited(("[5, 6]]", "[5, 6]" + ", [0, 1], [1, 0], [9, 9]" * 8_000 + "]")),
+        edited(("epilogue: [state]", "epilogue: [" + "x" * 500_000 + "]"), ("- id: state", "- id: " + "xy" * 250_000)),
+        edited(
+            ("- {op: Elementwise, role: final_norm}\n", "- {op: GEMM, role: r, n: 1, k: 1, aliases: head.r}\n" * 9_000)
+        ),
+    ],
+    ids=["names", "keys", "edges", "words", "aliases"],
+)
+def test_a_text_with_very_many_mistakes_is_answered_in_a_few_seconds(text: str) -> None:
+    started = time.perf_counter()
+    assert problems(text)
+    assert time.perf_counter() - started < 10
+
+
+def test_a_graph_built_in_python_with_a_value_of_another_type_is_told_so() -> None:
+    graph = load_graph(BASE)
+    stack = Stack(prologue=("source",), pattern=("reader", "plain", "state"), repeat=True)
+    assert [(problem.rule, problem.path, problem.line) for problem in check_graph(replace(graph, stack=stack))] == [
+        ("mistyped-value", "stack.repeat", None)
+    ]
