@@ -7,6 +7,7 @@ is imported to learn which there are. Overrides are entry points of the group ``
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
@@ -38,11 +39,16 @@ def parse_pack_name(name: str) -> tuple[str, Version]:
 
 @functools.cache
 def installed() -> Mapping[str, Mapping[Version, EntryPoint]]:
-    """The installed packs: engine -> release -> entry point, releases ascending."""
+    """The installed packs: engine -> release -> entry point, releases ascending.
+
+    Raises BadPack where two packs are there for one release.
+    """
     found: dict[str, dict[Version, EntryPoint]] = {}
     for entry in entry_points(group=PACKS):
         engine, version = parse_pack_name(entry.name)
-        found.setdefault(engine, {})[version] = entry
+        first = found.setdefault(engine, {}).setdefault(version, entry)
+        if first.value != entry.value:
+            raise BadPack(f"two packs are installed as {entry.name!r}: {first.value} and {entry.value}; uninstall one")
     return {engine: dict(sorted(packs.items())) for engine, packs in sorted(found.items())}
 
 
@@ -83,38 +89,57 @@ def resolve(release: str, engine: str = DEFAULT_ENGINE, *, nearest: bool = False
 
 
 def is_release(asked: str, release: str) -> bool:
-    """Whether ``asked`` is another spelling of ``release``, as v0.31.0 and 0.31.0+cu130 are of 0.31.0."""
-    return Version(Version(asked).public) == Version(release)
+    """Whether ``asked`` is a spelling of ``release``, as v0.31.0 and 0.31.0+cu130 are of 0.31.0."""
+    try:
+        return Version(Version(asked).public) == Version(release)
+    except InvalidVersion:
+        return False
 
 
 def plugin_manager(release: str, engine: str = DEFAULT_ENGINE, plugins: Sequence[object] = ()) -> pluggy.PluginManager:
     """One manager for one release: its pack, then the installed overrides, then ``plugins``, the last asked first.
 
-    Raises BadPack where the pack's own ``pack_release`` is not the release its entry point names.
+    Raises BadPack where a plugin cannot be loaded or implements a hook there is none of, or where the pack's own
+    ``pack_release`` is not the release its entry point names.
     """
     entry = installed()[engine][Version(release)]
     manager = pluggy.PluginManager(hooks.PROJECT)
     manager.add_hookspecs(hooks.PackSpec)
-    manager.register(entry.load(), entry.name)
+    _register(manager, entry)
     for override in sorted(entry_points(group=OVERRIDES), key=lambda e: e.name):
         if override.name.partition(".")[0] == entry.name:
-            manager.register(override.load(), override.name)
+            _register(manager, override)
     stated = manager.hook.pack_release()
-    if stated is None or Version(stated) != Version(release):
+    if not isinstance(stated, str) or not is_release(stated, release):
         raise BadPack(f"the pack {entry.name!r} says it is release {stated!r}")
     for plugin in plugins:
         manager.register(plugin)
-    manager.check_pending()
+    try:
+        manager.check_pending()
+    except pluggy.PluginValidationError as error:
+        raise BadPack(f"the plugin {manager.get_name(error.plugin)!r} cannot be used: {error}") from error
     return manager
+
+
+def _register(manager: pluggy.PluginManager, entry: EntryPoint) -> None:
+    try:
+        manager.register(entry.load(), entry.name)
+    except Exception as error:  # importing somebody else's module can fail in any way
+        said = f"{type(error).__name__}: {error}"
+        raise BadPack(f"the plugin {entry.name!r} ({entry.value}) cannot be used: {said}") from error
 
 
 @functools.cache
 def known_arguments() -> Mapping[str, str]:
-    """Engine arguments beyond the modelled ones that any installed pack's release has: name -> kind."""
+    """Engine arguments beyond the modelled ones that any installed pack's release has: name -> kind.
+
+    A pack that cannot be used has none; it says so where it is asked.
+    """
     known: dict[str, str] = {}
     for engine, packs in installed().items():
         for version in packs:
-            known.update(plugin_manager(_three_numbers(version), engine).hook.known_arguments() or {})
+            with contextlib.suppress(BadPack):
+                known.update(plugin_manager(_three_numbers(version), engine).hook.known_arguments() or {})
     return known
 
 

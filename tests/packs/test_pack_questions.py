@@ -1,0 +1,96 @@
+"""The four questions asked one at a time give what the plan is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from small_graphs import RELEASES, chunked, full, graph_of, sliding
+
+import rulespack
+from rulespack import Deployment, Refused, catalog
+from rulespack.engine import WINDOW_TYPES
+
+H200 = Deployment()
+
+
+def answered() -> Iterator[tuple[str, str]]:
+    for release in RELEASES:
+        for model in catalog.names():
+            if (release, model) != ("0.29.0", "deepseek-v4.1-flash"):
+                yield release, model
+
+
+@pytest.mark.parametrize(("release", "model"), list(answered()))
+def test_every_question_gives_its_part_of_the_plan(release: str, model: str) -> None:
+    engine, graph = rulespack.engine(release), rulespack.load_model(model)
+    plan = engine.plan(graph)
+    assert engine.resolve_cache_dtype(graph, H200).value == plan.resolved.cache_dtype
+    owned = engine.owned_kv_cache_layers(graph, H200)
+    assert tuple(zip(owned.names, owned.spec_of, strict=True)) == plan.caches
+    assert (owned.specs, owned.backends) == (plan.specs, plan.backends)
+    grouping = engine.kv_cache_groups(graph, H200)
+    assert grouping.bytes_per_block == plan.bytes_per_block
+    assert [group.caches for group in grouping.groups] == [group.caches for group in plan.groups]
+    windows = engine.window_pages_per_request(graph, H200)
+    for position, (group, made) in enumerate(zip(plan.groups, grouping.groups, strict=True)):
+        kind = made.spec.members or made.spec.type
+        assert (position in windows) == (kind in WINDOW_TYPES)
+        if position in windows:
+            assert windows[position].at(plan.resolved.max_model_len) == group.blocks_per_request
+    resolution = engine.resolve_engine(graph, H200)
+    assert resolution.resolved.block_size == plan.resolved.block_size
+    assert resolution.resolved.scheduler_block_size is None  # known only once there are groups
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_only_a_window_has_window_pages(release: str) -> None:
+    engine = rulespack.engine(release)
+    assert engine.window_pages_per_request(graph_of([full()] * 2), H200) == {}
+    assert engine.window_pages_per_request(graph_of([full(), chunked(1024)]), H200) == {}
+    pages = engine.window_pages_per_request(graph_of([full(), sliding(128)]), Deployment(max_num_batched_tokens=2048))
+    # 127 tokens behind the next one and two batches in flight, in one block more than they fill
+    assert pages[1].at(8192) == -(-(127 + 2 * 2048) // 16) + 1
+    assert pages[1].at(100) == -(-100 // 16) + 1
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_question_is_refused_as_the_plan_is(release: str) -> None:
+    engine, graph = rulespack.engine(release), rulespack.load_model("qwen3-14b")
+    wrong = Deployment(tensor_parallel_size=7)
+    for ask in (
+        engine.plan,
+        engine.resolve_cache_dtype,
+        engine.resolve_engine,
+        engine.owned_kv_cache_layers,
+        engine.kv_cache_groups,
+        engine.window_pages_per_request,
+    ):
+        with pytest.raises(Refused, match="not divisible by 7") as refused:
+            ask(graph, wrong)
+        assert (refused.value.by, refused.value.rule, refused.value.stage) == ("engine", "heads-divide", "config")
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_plan_depends_on_nothing_asked_before(release: str) -> None:
+    engine, graph = rulespack.engine(release), rulespack.load_model("gemma-4-26b-a4b")
+    alone = engine.plan(graph)
+    engine.plan(graph, Deployment(gpu="B200", kv_cache_dtype="fp8", tensor_parallel_size=8))
+    engine.plan(graph, Deployment(disable_hybrid_kv_cache_manager=True))
+    assert engine.plan(graph) == alone
+    assert engine.plan(rulespack.load_model("gemma-4-26b-a4b")) == alone
+
+
+def test_a_model_that_only_a_later_release_serves() -> None:
+    """DeepSeek V4.1 came with a later Transformers than 0.29.0 has: the release cannot read its configuration."""
+    graph = rulespack.load_model("deepseek-v4.1-flash")
+    assert rulespack.engine("0.29.0").check_graph(graph) == ()
+    with pytest.raises(Refused, match="deepseek_v41") as refused:
+        rulespack.engine("0.29.0").plan(graph)
+    assert refused.value.by == "engine"
+    assert (refused.value.rule, refused.value.type, refused.value.stage) == (
+        "architecture-served",
+        "ValidationError",
+        "config",
+    )
+    assert rulespack.engine("0.31.0").plan(graph).architecture == "DeepseekV41ForCausalLM"
