@@ -60,6 +60,7 @@ RULES = Rules(
     model_backends={STATE_LAYER: state.state_backend},
     priorities=backend_facts.priorities,
     selector_asks_dcp=False,
+    idle_backends=backend_facts.IDLE,
     flash_attn_version=backends.flash_attn_version,
     select_backends=backends.select_backends,
     preferred_block_size=block_size.preferred_block_size,

@@ -81,9 +81,12 @@ class Kernel(msgspec.Struct, frozen=True):
 
 
 class Backend(msgspec.Struct, frozen=True, kw_only=True):
-    """One backend. ``kernel`` gives its block sizes for the model as a whole, ``layer_kernel`` for one layer where that
-    can differ. ``layouts`` is what its kernels take on
-    a compute capability, most preferred first; None where any will do."""
+    """One backend.
+
+    ``kernel`` gives its block sizes for the model as a whole, ``layer_kernel`` for one layer where that can differ;
+    ``construction`` what the chosen backend then refuses; ``layouts`` what its kernels take on a compute capability,
+    most preferred first, None where any will do.
+    """
 
     name: str
     mla: bool = False
@@ -101,6 +104,7 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
     dcp: bool = True
     pcp: bool = False
     combination: Callable[[Want], str | None] = lambda want: None
+    construction: Callable[[Want], str | None] = lambda want: None
     head_slots: Callable[[str, int], int] = lambda cache_dtype, heads: heads
     content_bytes: Callable[[str, int, int, int], int] = lambda cache_dtype, k, v, element: (k + v) * element
 
@@ -298,6 +302,13 @@ def mla_head(want: Want) -> bool:
     return want.head_size in DENSE_MLA_HEADS
 
 
+def triton_fp8(want: Want) -> str | None:
+    """Triton's kernels cannot convert fp8 below compute capability 8.9; the selector does not ask."""
+    if want.cache_dtype.startswith("fp8") and want.capability < (8, 9):
+        return f"cache dtype {want.cache_dtype} needs compute capability 8.9"
+    return None
+
+
 def flashinfer_mla_combination(want: Want) -> str | None:
     """FlashInfer's MLA kernels are built for non-rotary widths of 64, 128 and 192."""
     if want.qk_nope_head_dim not in (64, 128, 192):
@@ -392,6 +403,7 @@ BACKENDS: Final = {
             admits_sinks=lambda want: True,
             admits_mm_prefix=True,
             dcp=False,
+            construction=triton_fp8,
             content_bytes=per_token_head_content,
         ),
         Backend(
@@ -472,21 +484,26 @@ BACKENDS: Final = {
             admits_cache_dtype=_plain_and_fp8,
             kernel=_sixteens,
             pcp=True,
+            construction=triton_fp8,
         ),
     )
 }
 
-#: Backends of the release that are never chosen for the layers modelled here; forcing one is not modelled.
+#: Backends of the release that are not modelled when forced: they would need facts of another platform or package.
 NOT_MODELLED: Final = frozenset(
-    {
-        "FLASH_ATTN_DIFFKV",
-        "TRITON_ATTN_DIFFKV",
-        "FLASH_ATTN_MLA_SPARSE",
-        "FLASHMLA_SPARSE",
-        "FLASHINFER_MLA_SPARSE",
-        "FLASHINFER_MLA_SPARSE_SM120",
-        "HPC_ATTN",
-    }
+    """
+    FLASH_ATTN_DIFFKV TRITON_ATTN_DIFFKV HPC_ATTN ROCM_ATTN ROCM_AITER_MLA ROCM_AITER_TRITON_MLA ROCM_AITER_FA
+    ROCM_AITER_MLA_SPARSE ROCM_AITER_UNIFIED_ATTN XPU_MLA_SPARSE CPU_ATTN CPU_MLA AMX_MLA
+    ROCM_FLASHMLA_SPARSE_DSV4 MINIMAX_M3_SPARSE CUTLASS_MSA TRITON_MSA
+    """.split()
+)
+
+#: Names of the release's list of backends that no layer which selects its backend can have.
+IDLE: Final = frozenset(
+    """
+    TORCH_SDPA NO_ATTENTION CUSTOM FLASH_ATTN_MLA_SPARSE FLASHMLA_SPARSE FLASHINFER_MLA_SPARSE
+    FLASHINFER_MLA_SPARSE_SM120 FLASHMLA_SPARSE_DSV4 FLASHINFER_MLA_SPARSE_DSV4
+    """.split()
 )
 
 

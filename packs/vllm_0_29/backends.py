@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rulespack.errors import engine_refuses, not_modelled
 from rulespack.hooks import CacheDtype, LayerBackend
 from rulespack.kv.plan import Reason
-from vllm_0_29.backend_facts import NOT_MODELLED, Want, objections
+from vllm_0_29.backend_facts import NOT_MODELLED, Backend, Want, objections
 from vllm_0_29.scheduler import mm_prefix
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def select(rules: Rules, deployment: Deployment, want: Want, reasons: Reasons) -
                 SOURCE,
             )
         reasons.append(Reason("attention-backend", forced, inputs, "as asked", SOURCE))
-        return forced
+        return _constructed(backend, want)
     passed: list[tuple[str, str]] = []
     for name in rules.priorities(want):
         against_first = next(objections(rules.backends[name], want, asks_dcp=rules.selector_asks_dcp), None)
@@ -118,7 +118,7 @@ def select(rules: Rules, deployment: Deployment, want: Want, reasons: Reasons) -
                     f"{other} cannot ({why})" for other, why in passed
                 )
             reasons.append(Reason("attention-backend", name, inputs, because, SOURCE))
-            return name
+            return _constructed(rules.backends[name], want)
         passed.append((name, against_first))
     raise engine_refuses(
         "backend-found",
@@ -129,6 +129,20 @@ def select(rules: Rules, deployment: Deployment, want: Want, reasons: Reasons) -
         + "; ".join(f"{name} ({why})" for name, why in passed),
         SOURCE,
     )
+
+
+def _constructed(backend: Backend, want: Want) -> str:
+    """The chosen backend's name. Refused by the engine where its implementation then refuses the layer."""
+    reason = backend.construction(want)
+    if reason is not None:
+        raise engine_refuses(
+            "backend-constructed",
+            "ValueError",
+            "construct",
+            f"{backend.name} was chosen and refuses the layer: {reason}",
+            f"vllm/v1/attention/backends: the implementation class of {backend.name}",
+        )
+    return backend.name
 
 
 def forced_backend(deployment: Deployment) -> str | None:
@@ -180,6 +194,14 @@ def check_backend_arguments(rules: Rules, deployment: Deployment) -> None:
         return
     if forced in NOT_MODELLED:
         raise not_modelled("backend-modelled", f"the attention backend {forced} is not modelled")
+    if forced in rules.idle_backends:
+        raise engine_refuses(
+            "forced-backend-valid",
+            "ValueError",
+            "construct",
+            f"{forced} serves none of this model's layers",
+            SOURCE,
+        )
     raise engine_refuses(
         "backend-known",
         "ValueError" if deployment.attention_backend is not None else "ValidationError",

@@ -98,7 +98,7 @@ ARCHITECTURES: Final = STATEFUL | {
     "Gemma3ForConditionalGeneration": Architecture(prefix=NESTED_MODEL.prefix, rope_already_applied=True),
     "Gemma4ForConditionalGeneration": Architecture(prefix=NESTED_MODEL.prefix, wide_heads_take_fa4=True),
     "Glm4MoeLiteForCausalLM": PLAIN_MODEL,
-    "GptOssForCausalLM": Architecture(caches={"kv": CacheName(".attn.attn")}),
+    "GptOssForCausalLM": Architecture(caches={"kv": CacheName(".attn.attn")}, replicates_kv_heads=False),
     "GraniteMoeForCausalLM": PLAIN_MODEL,
     "KimiK25ForConditionalGeneration": NESTED_MODEL,
     "Llama4ForConditionalGeneration": NESTED_MODEL,

@@ -89,7 +89,7 @@ def _common(declared: list[tuple[str, ...]]) -> Sequence[str]:
     shared = [name for name in LAYOUTS if all(name in layouts for layouts in declared)]
     if not shared:
         raise engine_refuses(
-            "layout-common", "ValueError", "groups", f"no KV cache layout serves every backend: {declared}", SOURCE
+            "layout-common", "ValueError", "specs", f"no KV cache layout serves every backend: {declared}", SOURCE
         )
     return sorted(shared, key=lambda name: -firsts[name])
 

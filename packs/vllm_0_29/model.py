@@ -21,6 +21,7 @@ from rulespack.graph.model import (
     RecurrentUpdate,
 )
 from rulespack.graph.stack import layers, node_caches, owned_caches, uses
+from vllm_0_29.shards import Shard, read_shards
 
 #: torch's names of the formats a model computes in.
 MODEL_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
@@ -66,6 +67,7 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     in the order a layer registers them. ``rope_already_applied``: the length keys are already scaled, so rope scaling
     is not applied again.
     ``wide_heads_take_fa4``: layers of several head sizes make the release ask for FlashAttention 4.
+    ``replicates_kv_heads``: with more ranks than KV heads every rank keeps one; otherwise the release crashes.
     ``cache_by_cache``: all layers register their first cache before any registers its second.
     """
 
@@ -75,6 +77,7 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     wide_heads_take_fa4: bool = False
     pipeline_parallel: bool = True
     cache_by_cache: bool = False
+    replicates_kv_heads: bool = True
     state: StateFacts | None = None
 
 
@@ -124,6 +127,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     ``kv_heads`` are the whole model's, before tensor parallelism; ``head_size`` the widest of its layers.
     ``output_groups`` are the groups a grouped output projection (``wo_a``) has, 1 without one; ``shared`` pairs each
     layer that reads another's cache with that layer. ``states`` are the classes of recurrent state among ``classes``.
+    ``shards`` are the dimensions tensor parallelism divides.
     """
 
     name: str
@@ -149,6 +153,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     output_groups: int
     shared: tuple[tuple[int, int], ...]
     states: tuple[CacheClass, ...]
+    vocabulary: int
+    shards: tuple[Shard, ...]
 
     @property
     def hybrid(self) -> bool:
@@ -217,6 +223,8 @@ def read_model(graph: ModelGraph, architectures: Mapping[str, Architecture]) -> 
             1,
         ),
         states=tuple(cls for cls in found if cls.layer_class == STATE_LAYER),
+        vocabulary=graph.globals_.vocab_size,
+        shards=read_shards(graph),
         shared=tuple(
             (use.layer, use.owner) for use in uses(graph, layers(graph)) if use.owner not in (None, use.layer)
         ),

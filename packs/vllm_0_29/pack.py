@@ -21,6 +21,7 @@ from vllm_0_29.model import Model, read_model
 from vllm_0_29.pool import auto_fitted
 from vllm_0_29.rules import Rules, Settings
 from vllm_0_29.scheduler import prefix_caching
+from vllm_0_29.shards import check_shards
 from vllm_0_29.stages import stage_of
 
 
@@ -72,6 +73,7 @@ class Pack:
         in_flight = rules.in_flight_tokens(deployment, tokens, asynchronous, runner, reasons)
         mamba = rules.mamba_mode(rules, model, deployment, length, reasons)
         hybrid = rules.hybrid_manager(rules, model, deployment, reasons)
+        check_shards(model.vocabulary, model.shards, deployment)
         backends = rules.select_backends(rules, model, deployment, cache_dtype, reasons)
         sizes = rules.block_size(rules, model, deployment, cache_dtype, backends, mamba, reasons)
         resolved = Resolved(

@@ -50,6 +50,15 @@ def attention(
     """An ordinary attention layer: a full cache in blocks of the engine's size, or a window in blocks of its own."""
     node = cls.attention
     backend = rules.backends[part.backend]
+    if node.n_kv < settings.tensor_parallel_size and not model.architecture.replicates_kv_heads:
+        raise engine_refuses(
+            "kv-heads-replicate",
+            "ZeroDivisionError",
+            "construct",
+            f"{model.architecture_name} leaves a rank none of {node.n_kv} KV heads over "
+            f"{settings.tensor_parallel_size} ranks, and divides by that",
+            "vllm/model_executor/layers/attention/attention.py: Attention.__init__",
+        )
     heads = local_heads(node.n_kv, settings.tensor_parallel_size)
     dtype = stored_dtype(part.cache_dtype, settings.model_dtype)
     content = backend.content_bytes(part.cache_dtype, node.d_h, node.d_v or node.d_h, DTYPE_BYTES[dtype])

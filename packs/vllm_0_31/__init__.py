@@ -36,6 +36,7 @@ RULES = msgspec.structs.replace(
     model_backends={**vllm_0_29.RULES.model_backends, **deepseek_v41.MODEL_BACKENDS},
     priorities=backend_facts.priorities,
     selector_asks_dcp=True,
+    idle_backends=backend_facts.IDLE,
     flash_attn_version=backends.flash_attn_version,
     preferred_block_size=block_size.preferred_block_size,
     window_block_size=block_size.window_block_size,

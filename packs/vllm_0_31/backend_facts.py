@@ -169,6 +169,9 @@ DEEPSEEK_V41: Final = (
     handed("CompressorBackend", lambda want: Kernel((1,), multiples=True)),
 )
 
+#: Also the sparse kernels of new GPUs, and what needs a package that is no requirement.
+IDLE: Final = earlier.IDLE | {"FLASHINFER_MLA_SPARSE_SM90", "FLASHINFER_MLA_SPARSE_DSV41", "B12X"}
+
 BACKENDS: Final = {
     **earlier.BACKENDS,
     **{
