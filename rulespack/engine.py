@@ -229,7 +229,6 @@ def _is_window(group: CacheGroup) -> bool:
     return (group.spec.members or group.spec.type) in WINDOW_TYPES
 
 
-@functools.cache
 def engine(release: str, *, engine: str = DEFAULT_ENGINE, nearest: bool = False) -> Engine:
     """The engine of a release, such as ``engine("0.31.0")``; kept for the life of the process.
 
@@ -237,4 +236,11 @@ def engine(release: str, *, engine: str = DEFAULT_ENGINE, nearest: bool = False)
     own build :class:`Engine` with ``plugins``. Raises UnknownRelease with the releases there are.
     """
     answers = resolve(release, engine, nearest=nearest)
-    return Engine(answers, engine, asked=None if is_release(release, answers) else release)
+    if is_release(release, answers):
+        return _engine(answers, engine)
+    return Engine(answers, engine, asked=release)
+
+
+@functools.cache
+def _engine(release: str, engine: str) -> Engine:
+    return Engine(release, engine)
