@@ -8,8 +8,8 @@ from rulespack.derive.blocks import MoE, experts, gemm, padded_vocab, read_top_k
 from rulespack.derive.config import Config
 from rulespack.derive.families.deepseek_v41.attention import BF16, SP, UNLESS_SP, attention_half
 from rulespack.derive.families.deepseek_v41.shape import ENGRAM_BLOCK, Shape
+from rulespack.derive.hyper import hyper_connection, streams_added, streams_folded
 from rulespack.derive.layers import Layer
-from rulespack.derive.weights import Format
 from rulespack.graph.model import AllGather, AnyNode, Elementwise, Gather
 
 SHARDED: Final = "token_sharded"
@@ -37,10 +37,10 @@ def _label(shape: Shape, index: int) -> str:
 
 def whole_layer(layer: Layer, config: Config, shape: Shape, index: int, count: int, top_k: int, window: int) -> None:
     """Both halves, each behind its hyper-connection; ``count`` and ``top_k`` are the experts'."""
-    _hyper_connection(layer, config, shape, "attn")
+    hyper_connection(layer, config, shape.streams, "attn", split=SHARDED)
     attention_half(layer, config, shape, index, f"layers.{index}.attn", window)
     summed, scattered = layer.last - 1, layer.last
-    _hyper_connection(layer, config, shape, "ffn", [summed, scattered])
+    hyper_connection(layer, config, shape.streams, "ffn", [summed, scattered], SHARDED)
     width = config.text.integer("moe_intermediate_size")
     moe = MoE(
         module=f"layers.{index}.ffn",
@@ -52,21 +52,6 @@ def whole_layer(layer: Layer, config: Config, shape: Shape, index: int, count: i
         split=SHARDED,
     )
     experts(layer, config, moe)
-
-
-def _hyper_connection(layer: Layer, config: Config, shape: Shape, half: str, after: list[int] | None = None) -> None:
-    """Mixing coefficients from all streams in FP32, then the previous half added and this one's input collapsed.
-
-    The norm before the half runs in the same launch. The first layer projects one broadcast stream instead.
-    """
-    hidden, streams = config.hidden_size, shape.streams
-    mixes = (2 + streams) * streams
-    layer.add(
-        gemm(config, f"hc_{half}_fn", mixes, streams * hidden, "replicated", Format("fp32"), SHARDED),
-        after,
-    )
-    moved = (1 + streams + streams + 1) * hidden * BF16
-    layer.add(Elementwise(role=f"hc_{half}_mix", bytes_per_token=moved, under_sequence_parallel=SHARDED))
 
 
 def _engram(layer: Layer, config: Config, shape: Shape, rows: int, module: str) -> None:
@@ -101,13 +86,8 @@ def _engram(layer: Layer, config: Config, shape: Shape, rows: int, module: str) 
 
 def collapsed(config: Config, shape: Shape, prefix: str = "") -> tuple[AnyNode, ...]:
     """The last half added to the streams, and the streams collapsed to one."""
-    hidden, streams = config.hidden_size, shape.streams
-    added = (1 + 2 * streams) * hidden * BF16
-    folded = (streams + 1) * hidden * BF16
-    return (
-        Elementwise(role=f"{prefix}hc_post", bytes_per_token=added, under_sequence_parallel=SHARDED),
-        Elementwise(role=f"{prefix}hc_collapse", bytes_per_token=folded, under_sequence_parallel=SHARDED),
-    )
+    streams = shape.streams
+    return streams_added(config, streams, prefix, SHARDED), streams_folded(config, streams, prefix, SHARDED)
 
 
 def head(config: Config, shape: Shape) -> tuple[AnyNode, ...]:
