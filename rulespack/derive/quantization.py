@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
+import msgspec
+
 from rulespack.derive.modelopt import is_modelopt, read_modelopt
 from rulespack.derive.section import Section
 from rulespack.derive.weights import Format, Weights
@@ -15,6 +17,8 @@ FP32_SCALE_BYTES: Final = 4
 BF16_SCALE_BYTES: Final = 2
 #: The blocks of an MXFP8 checkpoint, which the engine expands to rows of 32 when it loads them.
 MXFP8_BLOCK: Final = (32, 32)
+#: Weights that share one scale in MXFP4, which is what tells it from NVFP4 in a compressed-tensors checkpoint.
+MXFP4_GROUP: Final = 32
 
 
 def read_weights(root: Section, text: Section, dtype: str, *, lifted: bool) -> Weights:
@@ -33,7 +37,7 @@ def read_weights(root: Section, text: Section, dtype: str, *, lifted: bool) -> W
             if quantization is None:
                 continue
             if not is_modelopt(quantization):
-                return _read(quantization, plain)
+                return _read(quantization, plain, root)
             if owner is text and text is not root and not lifted:
                 owner.refuse(
                     key, "is ModelOpt's and stands below the top level, which is not translated for this class"
@@ -42,8 +46,14 @@ def read_weights(root: Section, text: Section, dtype: str, *, lifted: bool) -> W
     return Weights(facts=None, plain=plain, linear=plain, experts=plain, stored=plain)
 
 
-def _read(section: Section, plain: Format) -> Weights:
+def _read(section: Section, plain: Format, root: Section) -> Weights:
+    if section.has("quantization") and not section.has("quant_method"):
+        # ModelOpt's own file that does not name its producer: the engine finds no method in it and loads the
+        # checkpoint as one that is not quantized (config/model.py, _verify_quantization).
+        return Weights(facts=None, plain=plain, linear=plain, experts=plain, stored=plain)
     method = section.string("quant_method").lower().replace("compressed_tensors", "compressed-tensors")
+    if method == "fp8" and root.optional_string("model_type") == "deepseek_v4":
+        return _deepseek_v4(section, plain, root)
     read = METHODS.get(method)
     if read is None:
         known = ", ".join((*METHODS, "modelopt"))
@@ -77,6 +87,33 @@ def _fp8(section: Section, plain: Format) -> Weights:
     return Weights(facts=facts, plain=plain, linear=stored, experts=experts, stored=stored, ignored=ignored)
 
 
+def _deepseek_v4(section: Section, plain: Format, root: Section) -> Weights:
+    """DeepSeek V4's FP8, which the engine reads as a method of its own (0.31.0, models/deepseek_v4/quant_config.py).
+
+    The configuration says beside it how experts are stored: MXFP4, with one-byte scales on the FP8 blocks, or FP8. A
+    ModelOpt checkpoint of it has NVFP4 experts.
+    """
+    kind = root.string("expert_dtype", default="fp4")
+    if kind not in ("fp4", "fp8"):
+        root.refuse("expert_dtype", f"{kind!r} is not one the engine knows; it knows fp4 and fp8")
+    weights = _fp8(section, plain)
+    algorithm = section.optional_string("moe_quant_algo")
+    if algorithm is not None and algorithm.upper() != "NVFP4":
+        section.refuse("moe_quant_algo", f"{algorithm!r} is not translated; known is NVFP4")
+    scale = weights.linear.scale
+    if kind == "fp4" and scale is not None:
+        scale = WeightScale(elements=scale.elements, bytes=1)
+    stored = Format("fp8", scale)
+    fp4 = Format("mxfp4" if algorithm is None else "nvfp4")
+    return msgspec.structs.replace(
+        weights,
+        facts=Quantization(method="deepseek_v4_fp8"),
+        linear=stored,
+        stored=stored,
+        experts=fp4 if kind == "fp4" else stored,
+    )
+
+
 def _mxfp4(section: Section, plain: Format) -> Weights:
     """GPT-OSS: only the experts are MXFP4 (0.31.0, quantization/mxfp4.py); its scale layout goes with the format."""
     stored = Format("mxfp4")
@@ -106,6 +143,8 @@ def _compressed_format(weights: Section) -> Format:
     bits = weights.integer("num_bits")
     kind = weights.string("type")
     strategy = weights.optional_string("strategy")
+    if (bits, kind, strategy) == (4, "float", "group") and weights.integer("group_size") == MXFP4_GROUP:
+        return Format("mxfp4")
     dtype = {(4, "int"): "int4", (8, "int"): "int8", (8, "float"): "fp8"}.get((bits, kind))
     if dtype is None:
         weights.refuse("num_bits", f"{bits}-bit {kind} weights are not translated; known are int4, int8 and fp8")
