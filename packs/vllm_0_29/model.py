@@ -68,6 +68,7 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     is not applied again.
     ``wide_heads_take_fa4``: layers of several head sizes make the release ask for FlashAttention 4.
     ``replicates_kv_heads``: with more ranks than KV heads every rank keeps one; otherwise the release crashes.
+    ``state_size_heeds_flag``: the model class counts its state in the dtype ``--mamba-ssm-cache-dtype`` asks for.
     ``cache_by_cache``: all layers register their first cache before any registers its second.
     """
 
@@ -79,6 +80,7 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     cache_by_cache: bool = False
     replicates_kv_heads: bool = True
     state: StateFacts | None = None
+    state_size_heeds_flag: bool = False
 
 
 class Unserved(msgspec.Struct, frozen=True):

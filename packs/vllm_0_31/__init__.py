@@ -3,7 +3,7 @@
 Moved since 0.29.0: DeepSeek V4.1 is served; the block size must suit every backend, and a window may take the whole
 cache block; composites serve bidirectional images; FlashAttention stores fp8 for heads of 512 on Hopper; yarn lengths
 are taken as stated; rings and windows may be split in packed groups; blocks are aligned to their caches' strides; the
-selector asks for decode context parallelism; MoRIIO keeps the hybrid manager.
+selector asks for decode context parallelism; MoRIIO keeps the hybrid manager; the dtype flag reaches KDA states.
 """
 
 from __future__ import annotations
@@ -12,7 +12,18 @@ import msgspec
 
 import vllm_0_29
 from vllm_0_29.pack import Pack
-from vllm_0_31 import arguments, backend_facts, backends, block_size, deepseek_v41, facts, groups, lengths, scheduler
+from vllm_0_31 import (
+    arguments,
+    backend_facts,
+    backends,
+    block_size,
+    deepseek_v41,
+    facts,
+    groups,
+    lengths,
+    scheduler,
+    state,
+)
 
 RULES = msgspec.structs.replace(
     vllm_0_29.RULES,
@@ -30,6 +41,9 @@ RULES = msgspec.structs.replace(
     check_deployment=deepseek_v41.check_deployment,
     check_stages=deepseek_v41.check_stages,
     scaled_length=lengths.scaled_length,
+    state_dtypes=state.state_dtypes,
+    state_page_bytes=state.page_bytes,
+    checkpoint_blocks=state.checkpoint_blocks,
     async_scheduling=scheduler.async_scheduling,
     cache_dtype=deepseek_v41.cache_dtype,
     backends=backend_facts.BACKENDS,

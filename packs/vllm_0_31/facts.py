@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from vllm_0_29 import facts as earlier
 from vllm_0_29.model import Unserved
 from vllm_0_29.rules import Connector
@@ -12,7 +14,17 @@ from vllm_0_31 import deepseek_v41
 CACHE_DTYPES: Final = earlier.CACHE_DTYPES | {"nvfp4_ds_mla"}
 SPECULATIVE_METHODS: Final = earlier.SPECULATIVE_METHODS | {"glm5_next_mtp"}
 CONNECTORS: Final = earlier.CONNECTORS | {"MoRIIOConnector": Connector(True)}
-ARCHITECTURES: Final = earlier.ARCHITECTURES | {deepseek_v41.NAME: deepseek_v41.ARCHITECTURE}
+KIMI_K3: Final = msgspec.structs.replace(
+    earlier.ARCHITECTURES["KimiK3ForConditionalGeneration"],
+    state=msgspec.structs.replace(earlier.KIMI_K3, takes_dtype_flag=True),
+    state_size_heeds_flag=True,
+)
+KIMI_LINEAR: Final = msgspec.structs.replace(earlier.ARCHITECTURES["KimiLinearForCausalLM"], state_size_heeds_flag=True)
+ARCHITECTURES: Final = earlier.ARCHITECTURES | {
+    "KimiK3ForConditionalGeneration": KIMI_K3,
+    "KimiLinearForCausalLM": KIMI_LINEAR,
+    deepseek_v41.NAME: deepseek_v41.ARCHITECTURE,
+}
 UNSERVED: Final[dict[str, Unserved]] = {}
 
 #: Engine settings that move a table between host and device: where each puts it by default.
