@@ -36,6 +36,8 @@ USAGE_CONTEXTS: Final = (
     "ENGINE_CONTEXT",
 )
 CONNECTOR_ROLES: Final = ("kv_producer", "kv_consumer", "kv_both")
+#: The algorithms the release infers a method from where a ModelOpt checkpoint states one in a file of its own.
+MODELOPT_ALGORITHMS: Final = frozenset({"FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "NVFP4"})
 #: Compute-capability major versions whose backends are modelled.
 FAMILIES: Final = (8, 9, 10, 12)
 
@@ -70,6 +72,17 @@ def _gpu(rules: Rules, model: Model, deployment: Deployment) -> None:
     if deployment.gpu.family not in FAMILIES:
         major, minor = deployment.gpu.capability
         raise not_modelled("capability-modelled", f"GPUs of compute capability {major}.{minor} are not modelled")
+
+
+def _modelopt(rules: Rules, model: Model, deployment: Deployment) -> None:
+    algorithm = model.quantization.algorithm if model.quantization is not None else None
+    if algorithm is not None and algorithm not in MODELOPT_ALGORITHMS:
+        raise invalid(
+            "modelopt-algorithm-known",
+            f"the checkpoint's hf_quant_config.json names the algorithm {algorithm}, from which the release infers no "
+            f"method; it knows {', '.join(sorted(MODELOPT_ALGORITHMS))}",
+            "vllm/transformers_utils/model_arch_config_convertor.py: _normalize_quantization_config",
+        )
 
 
 def _dtype_names(rules: Rules, model: Model, deployment: Deployment) -> None:
@@ -259,7 +272,7 @@ def _backend(rules: Rules, model: Model, deployment: Deployment) -> None:
 Check = Callable[["Rules", "Model", "Deployment"], None]
 
 #: Checks of every question, in the release's order where it has one.
-CHECKS: Final[tuple[Check, ...]] = (_gpu,)
+CHECKS: Final[tuple[Check, ...]] = (_gpu, _modelopt)
 #: Checks that can only fail where something beyond the GPU was stated.
 STATED_CHECKS: Final[tuple[Check, ...]] = (
     _usage_context,

@@ -161,7 +161,7 @@ def head(config: Config) -> tuple[AnyNode, ...]:
     if config.tie_word_embeddings:
         lm_head = GEMM(role="lm_head", n=n, k=k, tp="column", aliases="embedding.embed_tokens")
     else:
-        lm_head = gemm(config, "lm_head", n, k, "column", config.weights.plain)
+        lm_head = gemm(config, "lm_head", n, k, "column", config.weights.of_head())
     return (norm("final_norm"), lm_head)
 
 

@@ -187,3 +187,14 @@ class Section:
     def names(self) -> tuple[str, ...]:
         """The keys the object states, in its order."""
         return tuple(self._data)
+
+    def entry(self, name: str) -> Section:
+        """The object under ``name``, one of the keys the object states, dots in it and all."""
+        value = self._data[name]
+        path = (*self._path, name)
+        self._origin.reads.add(path)
+        if not isinstance(value, Mapping):
+            raise InvalidConfig(
+                self._origin.file, ".".join(path), f"is {describe(value)}; state an object", self._origin.architecture
+            )
+        return Section(value, self._origin, path)

@@ -58,9 +58,10 @@ class Positions(Record, frozen=True, kw_only=True):
 class Quantization(Record, frozen=True, kw_only=True):
     """Ours. The checkpoint's quantization as far as the KV cache depends on it.
 
-    ``method`` is the engine's ``quant_method``; ``algorithm`` a ModelOpt checkpoint's own word for the format of its
-    weights; ``kv_cache_algorithm`` the cache format it names (``FP8``, ``NVFP4``); ``kv_cache_scheme`` whether a
-    compressed-tensors checkpoint carries a cache scheme.
+    ``method`` is the engine's ``quant_method``; ``algorithm`` what a ModelOpt checkpoint calls the format of its
+    weights in a file of its own, where that is all a release has to infer the method from; ``kv_cache_algorithm`` the
+    cache format it names (``FP8``, ``NVFP4``); ``kv_cache_scheme`` whether a compressed-tensors checkpoint carries a
+    cache scheme.
     """
 
     method: str
