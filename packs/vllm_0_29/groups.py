@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from rulespack.errors import engine_refuses
+from rulespack.errors import Refused, engine_refuses, not_modelled
 from rulespack.hooks import CacheGroup, Grouping, OwnedCaches
 from rulespack.kv.pages import cdiv
 from rulespack.kv.plan import Reason, Stage
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 SOURCE = "vllm/v1/core/kv_cache_utils.py: get_kv_cache_groups"
 PACKED_SOURCE = "vllm/v1/core/kv_cache_utils.py: _get_packed_kv_cache_groups"
+FALLBACK_SOURCE = "vllm/v1/core/kv_cache_utils.py: _try_get_full_allocation_fallback_groups"
 PAGE_SOURCE = "vllm/v1/core/kv_cache_utils.py: _get_kv_cache_groups_uniform_page_size"
 COST_SOURCE = "vllm/v1/core/kv_cache_utils.py: _get_kv_cache_bytes_per_block"
 
@@ -32,6 +33,8 @@ UNIFORM_TYPE = "UniformTypeKVCacheSpecs"
 
 #: Classes whose pages may not be padded to a larger one.
 UNPADDABLE = frozenset({"MLAAttentionSpec"})
+#: Classes that keep windows from being allocated in full for the sake of equal pages.
+NEVER_PROMOTED_HERE = frozenset({"SlidingWindowMLASpec", "ChunkedLocalAttentionSpec"})
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -54,7 +57,7 @@ def groups(rules: Rules, deployment: Deployment, resolution: Resolution, owned: 
         return Grouping(groups=(), pages=(), bytes_per_block=0)
     everything = tuple(range(len(spec_of)))
     pages = [specs[index].page_size_bytes for index in spec_of]
-    if len({rules.merge_key(spec) for spec in specs}) == 1:
+    if mergeable(rules, specs):
         parts = [Part(everything, merged(specs))]
         rule, because, source = "one-group", "every cache has the same spec", SOURCE
     elif len({rules.uniform_key(spec) for spec in specs}) == 1:
@@ -68,10 +71,15 @@ def groups(rules: Rules, deployment: Deployment, resolution: Resolution, owned: 
             PACKED_SOURCE,
         )
     else:
-        equal = equal_pages(specs)
+        equal, promoted = equal_pages(rules, owned)
         pages = [equal[index].page_size_bytes for index in spec_of]
-        parts, because = uniform_page(rules, equal, spec_of)
-        rule, source = "equal-page-groups", PAGE_SOURCE
+        if promoted:
+            parts = [Part(everything, uniform_type([equal[index] for index in spec_of]))]
+            because = "latent pages cannot be made equal to the windows', so windows are allocated in full"
+            rule, source = "one-type-group", FALLBACK_SOURCE
+        else:
+            parts, because = uniform_page(rules, equal, spec_of)
+            rule, source = "equal-page-groups", PAGE_SOURCE
     whole = block_cost(rules, owned.specs, [part.caches for part in parts], pages)
     stages = staged(rules, owned, parts, pages)
     cost = stages[0].bytes_per_block if stages else whole
@@ -130,6 +138,13 @@ def merge_key(spec: Spec) -> Hashable:
     return spec
 
 
+def mergeable(rules: Rules, specs: Sequence[Spec]) -> bool:
+    """Whether the specs merge to one: alike but for what was a window or a chunk before, and not some of each."""
+    if any(spec.sliding_window for spec in specs) and any(spec.attention_chunk_size for spec in specs):
+        return False
+    return len({rules.merge_key(spec) for spec in specs}) == 1
+
+
 def merged(specs: Sequence[Spec]) -> Spec:
     """What mergeable specs merge to: the first, with the window or chunk any of them kept."""
     first = specs[0]
@@ -153,11 +168,15 @@ def uniform_type(members: Sequence[Spec]) -> Spec:
     )
 
 
-def equal_pages(specs: Sequence[Spec]) -> tuple[Spec, ...]:
-    """The specs with pages made equal: more tokens in a block where the largest page is a multiple, else padding."""
-    largest = max(spec.page_size_bytes for spec in specs)
+def equal_pages(rules: Rules, owned: OwnedCaches) -> tuple[tuple[Spec, ...], bool]:
+    """The specs with pages made equal: more tokens in a block where the largest page is a multiple, else padding.
+
+    Where a latent page can have neither, beside ordinary windows, every window is allocated in full instead and the
+    pages stay as they are (True). Refused by the engine where that does not make one type of them either.
+    """
+    largest = max(spec.page_size_bytes for spec in owned.specs)
     equal = []
-    for spec in specs:
+    for spec in owned.specs:
         page = spec.page_size_bytes
         if page == largest:
             equal.append(spec)
@@ -168,6 +187,9 @@ def equal_pages(specs: Sequence[Spec]) -> tuple[Spec, ...]:
         elif spec.type not in UNPADDABLE:
             equal.append(with_padded_page(spec, largest))
         else:
+            promoted = _full_allocation(rules, owned)
+            if promoted is not None:
+                return promoted, True
             raise engine_refuses(
                 "pages-made-equal",
                 "NotImplementedError",
@@ -175,7 +197,19 @@ def equal_pages(specs: Sequence[Spec]) -> tuple[Spec, ...]:
                 f"the page of {page} bytes of {spec.type} neither divides {largest} nor can be padded to it",
                 "vllm/v1/core/kv_cache_utils.py: unify_kv_cache_spec_page_size",
             )
-    return tuple(equal)
+    return tuple(equal), False
+
+
+def _full_allocation(rules: Rules, owned: OwnedCaches) -> tuple[Spec, ...] | None:
+    """Latent caches and ordinary windows alone, the windows made full; None where that is not one type."""
+    types = {spec.type for spec in owned.specs}
+    if not {"MLAAttentionSpec", "SlidingWindowSpec"} <= types or types & NEVER_PROMOTED_HERE:
+        return None
+    try:
+        specs = rules.promote(rules, owned).specs
+    except Refused:
+        return None
+    return specs if len({rules.uniform_key(spec) for spec in specs}) == 1 else None
 
 
 def uniform_page(rules: Rules, specs: Sequence[Spec], spec_of: Sequence[int]) -> tuple[list[Part], str]:
@@ -208,6 +242,9 @@ def packed(rules: Rules, specs: Sequence[Spec], spec_of: Sequence[int]) -> list[
     Caches of one type form a bucket. A bucket that has as many caches of every page size is balanced and may be cut
     into groups of so many repeats; the number of repeats is the one that pads least over the balanced buckets. Buckets
     of fixed-size state take as many groups as keep each within the widest of the others.
+
+    Refused by the engine, which crashes, where a bucket of uneven pages is cut into more groups than it can fill; by
+    the pack where the release would leave caches without a group.
     """
     buckets: dict[Hashable, list[int]] = {}
     for position, index in enumerate(spec_of):
@@ -234,7 +271,22 @@ def packed(rules: Rules, specs: Sequence[Spec], spec_of: Sequence[int]) -> list[
         if number == 1:
             parts.append(_packed_part(tuple(caches), specs, spec_of))
             continue
-        repeated = list(zip(*shape.values(), strict=True))
+        repeated = list(zip(*shape.values(), strict=False))  # as the release pairs them: the rest is lost
+        if number > len(repeated):
+            raise engine_refuses(
+                "packed-groups-filled",
+                "StopIteration",
+                "groups",
+                f"{len(caches)} caches of {first.type} in pages of {sorted(shape)} bytes are cut into {number} groups "
+                f"and fill {len(repeated)}",
+                PACKED_SOURCE,
+            )
+        if not _balanced(shape):
+            raise not_modelled(
+                "packed-repeats-even",
+                f"the release cuts {len(caches)} caches of {first.type} in pages of {sorted(shape)} bytes into groups "
+                "and loses some of them",
+            )
         for j in range(number):
             chosen = tuple(position for repeat in repeated[j::number] for position in repeat)
             parts.append(_packed_part(chosen, specs, spec_of))

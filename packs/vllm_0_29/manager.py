@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -109,15 +110,8 @@ def promote(rules: Rules, owned: OwnedCaches) -> OwnedCaches:
         sizes = {spec.block_size for spec in full}
         common = sizes.pop() if len(sizes) == 1 else None
         specs = tuple(_promoted(spec, common) for spec in specs)
-    windows = {spec.sliding_window for spec in specs if spec.type == "FullAttentionSpec" and spec.sliding_window}
-    if len(windows) > 1:
-        raise engine_refuses(
-            "one-window-size-without-hybrid-manager",
-            "ValueError",
-            "groups",
-            f"without the hybrid KV cache manager one group would hold windows of {sorted(windows)} tokens",
-            "vllm/v1/kv_cache_interface.py: FullAttentionSpec.merge_window_sizes",
-        )
+    if all(spec.type == "FullAttentionSpec" for spec in specs):  # latent caches among them are never merged
+        _check_one_window(specs)
     if len({rules.merge_key(spec) for spec in specs}) > 1 and len({rules.uniform_key(spec) for spec in specs}) > 1:
         raise engine_refuses(
             "one-type-without-hybrid-manager",
@@ -128,6 +122,19 @@ def promote(rules: Rules, owned: OwnedCaches) -> OwnedCaches:
             PROMOTE_SOURCE,
         )
     return msgspec.structs.replace(owned, specs=specs)
+
+
+def _check_one_window(specs: Sequence[Spec]) -> None:
+    for kept in ({spec.sliding_window for spec in specs}, {spec.attention_chunk_size for spec in specs}):
+        sizes = sorted(size for size in kept if size is not None)
+        if len(sizes) > 1:
+            raise engine_refuses(
+                "one-window-size-without-hybrid-manager",
+                "ValueError",
+                "groups",
+                f"without the hybrid KV cache manager one group would hold windows or chunks of {sizes} tokens",
+                "vllm/v1/kv_cache_interface.py: FullAttentionSpec.merge_window_sizes",
+            )
 
 
 def _promoted(spec: Spec, block_size: int | None) -> Spec:
