@@ -56,6 +56,11 @@ def norm_of(role: str, width: int, config: Config) -> Elementwise:
     return Elementwise(role=role, bytes_per_token=2 * width * DTYPE_BITS[config.dtype] // 8)
 
 
+def gate(role: str, width: int, config: Config) -> Elementwise:
+    """A result of ``width`` values times its gate, normed where the model norms it: two reads and one write."""
+    return Elementwise(role=role, bytes_per_token=3 * width * DTYPE_BITS[config.dtype] // 8)
+
+
 def all_reduce(role: str, emit: str = TENSOR_PARALLEL) -> AllReduce:
     """The sum after a row-parallel layer."""
     return AllReduce(role=role, emit=emit)
@@ -63,36 +68,58 @@ def all_reduce(role: str, emit: str = TENSOR_PARALLEL) -> AllReduce:
 
 def projected_attention(layer: Layer, config: Config, module: str, node: Attention) -> None:
     """Fused query, key and value projection, attention, output projection and its reduction."""
-    width = (node.n_q + 2 * node.n_kv) * node.d_h
+    value = node.d_v or node.d_h
+    width = (node.n_q + node.n_kv) * node.d_h + node.n_kv * value
     form = config.weights.of_linear
     layer.add(gemm(config, "qkv_proj", width, config.hidden_size, "column", form(f"{module}.qkv_proj")))
     layer.add(node)
-    layer.add(gemm(config, "o_proj", config.hidden_size, node.n_q * node.d_h, "row", form(f"{module}.o_proj")))
+    layer.add(gemm(config, "o_proj", config.hidden_size, node.n_q * value, "row", form(f"{module}.o_proj")))
     layer.add(all_reduce("attn_out"))
 
 
-def dense_mlp(layer: Layer, config: Config, module: str, width: int) -> None:
-    """A gated MLP of inner ``width``, gate and up fused, and its reduction."""
+def dense_mlp(layer: Layer, config: Config, module: str, width: int, *, gated: bool = True) -> None:
+    """An MLP of inner ``width``, its gate fused with the up projection where it has one, and its reduction."""
     form, hidden = config.weights.of_linear, config.hidden_size
-    layer.add(gemm(config, "gate_up_proj", 2 * width, hidden, "column", form(f"{module}.gate_up_proj")))
+    name, inner = ("gate_up_proj", 2 * width) if gated else ("up_proj", width)
+    layer.add(gemm(config, name, inner, hidden, "column", form(f"{module}.{name}")))
     layer.add(gemm(config, "down_proj", hidden, width, "row", form(f"{module}.down_proj")))
     layer.add(all_reduce("mlp_out"))
+
+
+class LatentExperts(msgspec.Struct, frozen=True, kw_only=True):
+    """Routed experts that work on a narrower stream: ``width`` of it, and the projections into and out of it.
+
+    ``down`` and ``up`` are their modules, on every rank whole. ``summed_first``: the ranks' narrow results are summed
+    (and normed, where ``normed`` says so) before ``up`` widens them, and the shared experts' are summed after; else
+    ``up`` runs before the one sum.
+    """
+
+    width: int
+    down: str
+    up: str
+    summed_first: bool = False
+    normed: bool = False
 
 
 class MoE(msgspec.Struct, frozen=True, kw_only=True):
     """A mixture of experts: ``count`` routed experts of inner ``width``, ``top_k`` of them for each token.
 
-    ``module`` is its name in the checkpoint. ``shared_width`` is the inner width of all shared experts together, 0
-    where there are none. ``router`` is the gate's format where it is not the model's own dtype. ``reduce`` is the
-    emit condition of the sum after it, ``split`` how its nodes divide under the model's own sequence parallelism.
+    ``module`` is its name in the checkpoint. ``gated`` is whether an expert multiplies an up projection with a gate.
+    ``shared_width`` is the inner width of all shared experts together, 0 where there are none, and ``shared_gate``
+    whether each token weighs them. ``latent`` is where the routed experts work on a narrower stream. ``router`` is the
+    gate's format where it is not the model's own dtype. ``reduce`` is the emit condition of the sum after it,
+    ``split`` how its nodes divide under the model's own sequence parallelism.
     """
 
     module: str
     count: int
     top_k: int
     width: int
+    gated: bool = True
     shared_width: int = 0
     shared_module: str = "shared_experts"
+    shared_gate: bool = False
+    latent: LatentExperts | None = None
     router: Format | None = None
     reduce: str = UNLESS_SP_MOE
     reduce_role: str = "mlp_out"
@@ -110,34 +137,64 @@ def read_top_k(config: Config, key: str, count: int) -> int:
 def experts(layer: Layer, config: Config, moe: MoE) -> None:
     """Router, routed experts and their dispatch, shared experts beside them where there are any, and the sum.
 
-    The experts' two grouped multiplies are two nodes: gate and up fused, then down.
+    The experts' two grouped multiplies are two nodes: up, with the gate fused where there is one, then down.
     """
-    hidden, split = config.hidden_size, moe.split
+    hidden, split, latent = config.hidden_size, moe.split, moe.latent
     entry = layer.last
-    gate = gemm(config, "router", moe.count, hidden, "replicated", moe.router or config.weights.plain, split)
-    layer.add(gate)
+    router = gemm(config, "router", moe.count, hidden, "replicated", moe.router or config.weights.plain, split)
+    before = [layer.add(router)]
+    if latent is not None:
+        form = config.weights.of_linear(f"{moe.module}.{latent.down}")
+        before.append(layer.add(gemm(config, latent.down, latent.width, hidden, "replicated", form, split), [entry]))
+    name = "gate_up" if moe.gated else "up"
+    inner = 2 * moe.width if moe.gated else moe.width
     dtype, scale = own_format(config, config.weights.of_experts(f"{moe.module}.experts"))
-    for role, n, k in (("experts_gate_up", 2 * moe.width, hidden), ("experts_down", hidden, moe.width)):
+    narrow = hidden if latent is None else latent.width
+    for role, n, k in ((f"experts_{name}", inner, hidden), ("experts_down", narrow, moe.width)):
         grouped = GroupedGEMM(
             role=role,
             n=n,
             k=k,
             experts=moe.count,
             top_k=moe.top_k,
+            latent_size=narrow if latent is not None and k == hidden else None,
             weight_dtype=dtype,
             weight_scale=scale,
             under_sequence_parallel=split,
         )
-        layer.add(grouped)
+        before = [layer.add(grouped, before)]
     ends = [layer.add(All2All(role="moe_dispatch_combine", emit="expert_parallel"))]
+    if latent is not None:
+        ends = [_widened(layer, config, moe, latent)]
     if moe.shared_width:
-        form = config.weights.of_linear
-        name, width = f"{moe.module}.{moe.shared_module}", 2 * moe.shared_width
-        gate_up = form(f"{name}.gate_up_proj")
-        layer.add(gemm(config, "shared_gate_up_proj", width, hidden, "column", gate_up, split), [entry])
-        down = form(f"{name}.down_proj")
-        ends.append(layer.add(gemm(config, "shared_down_proj", hidden, moe.shared_width, "row", down, split)))
+        ends.append(_shared_experts(layer, config, moe, name, entry))
     layer.add(all_reduce(moe.reduce_role, moe.reduce), ends)
+
+
+def _widened(layer: Layer, config: Config, moe: MoE, latent: LatentExperts) -> int:
+    """The routed experts' narrow result brought back to the model's width."""
+    if latent.summed_first:
+        width = latent.width * DTYPE_BITS[config.dtype] // 8
+        layer.add(AllReduce(role="latent_out", emit=moe.reduce, bytes_per_token=width))
+    if latent.normed:
+        layer.add(norm_of("latent_norm", latent.width, config))
+    form = config.weights.of_linear(f"{moe.module}.{latent.up}")
+    return layer.add(gemm(config, latent.up, config.hidden_size, latent.width, "replicated", form, moe.split))
+
+
+def _shared_experts(layer: Layer, config: Config, moe: MoE, name: str, entry: int) -> int:
+    """The experts every token passes through, as one plain MLP."""
+    form, hidden, split = config.weights.of_linear, config.hidden_size, moe.split
+    module = f"{moe.module}.{moe.shared_module}"
+    inner = 2 * moe.shared_width if moe.gated else moe.shared_width
+    up = form(f"{module}.{name}_proj")
+    layer.add(gemm(config, f"shared_{name}_proj", inner, hidden, "column", up, split), [entry])
+    down = form(f"{module}.down_proj")
+    end = layer.add(gemm(config, "shared_down_proj", hidden, moe.shared_width, "row", down, split))
+    if not moe.shared_gate:
+        return end
+    weigh = gemm(config, f"{moe.shared_module}_gate", 1, hidden, "replicated", config.weights.plain, split)
+    return layer.add(weigh, [entry, end])
 
 
 def padded_vocab(config: Config) -> int:

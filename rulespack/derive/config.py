@@ -27,6 +27,9 @@ class Served(msgspec.Struct, frozen=True):
     ``kv_heads`` None: as many as query heads. ``head_dim`` None: the width over the query heads. ``multimodal``: the
     class has encoders before the decoder, which the graph leaves out. ``lifts_quantization``: the class makes the text
     configuration's quantization the whole model's. ``divides_width``: heads share the width whatever ``head_dim`` says.
+    ``attention_free``: there are no heads. ``head_dim_key`` and ``tie_key`` are how the class spells those two.
+    ``layer_list``: the key whose list tells how many layers there are. ``max_positions``: the position limit where no
+    key states a length. ``with_vision``: the class the engine takes instead where the file configures a vision encoder.
     """
 
     kv_heads: int | None = None
@@ -35,6 +38,12 @@ class Served(msgspec.Struct, frozen=True):
     multimodal: bool = False
     lifts_quantization: bool = False
     divides_width: bool = False
+    attention_free: bool = False
+    head_dim_key: str = "head_dim"
+    tie_key: str = "tie_word_embeddings"
+    layer_list: str | None = None
+    max_positions: int | None = None
+    with_vision: str | None = None
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -72,7 +81,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     def head_dim(self) -> int:
         """Width of one head: as stated, else as the class supplies it, else the width over the query heads."""
-        stated = self.text.optional_integer("head_dim") or self.served.head_dim
+        stated = self.text.optional_integer(self.served.head_dim_key) or self.served.head_dim
         if self.served.divides_width:
             if stated is not None and stated * self.heads != self.hidden_size:
                 self.text.refuse("head_dim", f"is {stated}, and this class gives each of {self.heads} heads its share")
@@ -106,14 +115,14 @@ def read_config(head: Head, served: Served) -> Config:
     root, text = head.root, head.text
     native = head.document.format == "mistral_params_json"
     dtype = _dtype(root, text)
-    heads = text.integer("num_attention_heads")
-    kv_heads = text.optional_integer("num_key_value_heads") or served.kv_heads or heads
-    if heads % kv_heads:
-        text.refuse("num_key_value_heads", f"{kv_heads} key-value heads do not divide {heads} query heads")
+    heads, kv_heads = (0, 0) if served.attention_free else _heads(text, served)
     tied = served.tie_word_embeddings
     for owner in (text, root):
-        tied = owner.boolean("tie_word_embeddings", default=tied)
-    model_type = mistral.MODEL_TYPES[head.architecture] if native else text.string("model_type")
+        tied = owner.boolean(served.tie_key, default=tied)
+    if native:
+        model_type = mistral.MODEL_TYPES[head.architecture]
+    else:
+        model_type = text.optional_string("model_type") or root.string("model_type")
     return Config(
         file=str(head.document.path),
         format=head.document.format,
@@ -124,16 +133,34 @@ def read_config(head: Head, served: Served) -> Config:
         served=served,
         hidden_size=text.integer("hidden_size"),
         vocab_size=text.integer("vocab_size"),
-        layers=text.integer("num_hidden_layers"),
+        layers=_layers(text, served),
         heads=heads,
         kv_heads=kv_heads,
         tie_word_embeddings=tied,
         dtype=dtype,
-        positions=mistral.read_positions(text) if native else read_positions(text),
+        positions=mistral.read_positions(text) if native else read_positions(text, served.max_positions),
         weights=mistral.read_weights(text, dtype)
         if native
         else read_weights(root, text, dtype, lifted=served.lifts_quantization),
     )
+
+
+def _heads(text: Section, served: Served) -> tuple[int, int]:
+    """Query and key-value heads."""
+    heads = text.integer("num_attention_heads")
+    kv_heads = text.optional_integer("num_key_value_heads") or served.kv_heads or heads
+    if heads % kv_heads:
+        text.refuse("num_key_value_heads", f"{kv_heads} key-value heads do not divide {heads} query heads")
+    return heads, kv_heads
+
+
+def _layers(text: Section, served: Served) -> int:
+    """How many layers there are: as stated, else as many as the class's own list names."""
+    if served.layer_list is not None and not text.has("num_hidden_layers"):
+        listed = text.optional_strings(served.layer_list)
+        if listed:
+            return len(listed)
+    return text.integer("num_hidden_layers")
 
 
 def _dtype(root: Section, text: Section) -> str:

@@ -168,9 +168,17 @@ class Section:
         value: tuple[int, ...] | None = self._list(key, None, int, "integers")
         return value
 
+    def is_text(self, key: str) -> bool:
+        """Whether ``key`` holds a string."""
+        return isinstance(self._get(key), str)
+
     def is_object(self, key: str) -> bool:
         """Whether ``key`` holds a nested object."""
         return isinstance(self._get(key), Mapping)
+
+    def is_list(self, key: str) -> bool:
+        """Whether ``key`` holds a list."""
+        return isinstance(self._get(key), list)
 
     def section(self, key: str) -> Section:
         """A required nested object."""

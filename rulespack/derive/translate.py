@@ -38,7 +38,11 @@ def translate(path: Path, name: str | None = None, overrides: Mapping[str, Any] 
     family = families().get(head.architecture)
     if family is None:
         raise _unserved(head.architecture, str(document.path))
-    config = read_config(head, family.serves[head.architecture])
+    served = family.serves[head.architecture]
+    if served.with_vision is not None and head.root.has("vision_config"):
+        head = msgspec.structs.replace(head, architecture=served.with_vision)
+        served = family.serves[served.with_vision]
+    config = read_config(head, served)
     parts = family.build(config)
     graph = assemble(name or document.path.absolute().parent.name, document, config, parts)
     return Translation(graph, document, frozenset(head.reads))
