@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,6 +23,8 @@ from rulespack.graph.model import (
 )
 
 RELEASES = rulespack.releases()
+#: The models of the catalog that are proven against recordings.
+MODELS = sorted({file.stem for file in (Path(__file__).parent.parent / "recordings").glob("*/*.json")})
 #: Modelled, and without a peculiarity of its own.
 ARCHITECTURE = "LlamaForCausalLM"
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from small_graphs import ARCHITECTURE, RELEASES, full, graph_of, latent, plan, sliding, table, with_caches
+from small_graphs import ARCHITECTURE, MODELS, RELEASES, full, graph_of, latent, plan, sliding, table, with_caches
 
 import rulespack
-from rulespack import ModelGraph, Refused, catalog
-from rulespack.graph.model import Cache, Positions, RecurrentUpdate, Speculator, Stack
+from rulespack import ModelGraph, Refused
+from rulespack.graph.model import Cache, Positions, Speculator, Stack
 
 ENTRY = 8 * 128 * 2 * 2
 CONTROLLED = {"residency_control": "engram_cpu_offload"}
@@ -33,7 +33,7 @@ def problems(release: str, graph: ModelGraph) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-@pytest.mark.parametrize("model", catalog.names())
+@pytest.mark.parametrize("model", MODELS)
 def test_the_catalog_fits_every_release(release: str, model: str) -> None:
     assert problems(release, rulespack.load_model(model)) == []
 
@@ -87,12 +87,6 @@ def test_what_a_release_knows_is_no_problem(release: str, graph: ModelGraph) -> 
             "cache-modelled",
             "layer_kinds.layer0",
             f"'compressed' is not one that {ARCHITECTURE} keeps",
-        ),
-        (
-            graph_of([full()], extra=[RecurrentUpdate(recurrent_kind="gdn", n_heads=4, state_size=128)]),
-            "state-modelled",
-            "layer_kinds.layer0",
-            "gdn",
         ),
         (
             graph_of([full()], extra=[table(residency="host", residency_control="table_offload")]),

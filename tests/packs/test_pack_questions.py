@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from small_graphs import RELEASES, chunked, full, graph_of, sliding
+from small_graphs import MODELS, RELEASES, chunked, full, graph_of, sliding
 
 import rulespack
-from rulespack import Deployment, Refused, catalog
+from rulespack import Deployment, Refused
 from rulespack.engine import WINDOW_TYPES
 
 H200 = Deployment()
@@ -16,7 +16,7 @@ H200 = Deployment()
 
 def answered() -> Iterator[tuple[str, str]]:
     for release in RELEASES:
-        for model in catalog.names():
+        for model in MODELS:
             if (release, model) != ("0.29.0", "deepseek-v4.1-flash"):
                 yield release, model
 

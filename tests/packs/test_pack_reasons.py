@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_graphs import RELEASES, full, graph_of, plan
+from small_graphs import MODELS, RELEASES, full, graph_of, plan
 
 import rulespack
-from rulespack import Deployment, Plan, Refused, catalog
+from rulespack import Deployment, Plan, Refused
 
 PACKS = Path(__file__).parent.parent.parent / "packs"
 KEBAB = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -47,7 +47,7 @@ DEPLOYMENTS: tuple[dict[str, Any], ...] = (
 
 def plans() -> Iterator[Plan]:
     for release in RELEASES:
-        for model in catalog.names():
+        for model in MODELS:
             for stated in DEPLOYMENTS:
                 try:
                     yield rulespack.engine(release).plan(rulespack.load_model(model), Deployment(**stated))
