@@ -27,7 +27,11 @@ PACKED_RECORDS: Final[Mapping[str, int]] = {"fp8_ds_mla": 656, "nvfp4_ds_mla": 3
 
 
 class Latent(msgspec.Struct, frozen=True, kw_only=True):
-    """The widths of one latent attention: ``rank`` and ``rope`` are cached; ``query_rank`` None projects at once."""
+    """The widths of one latent attention: ``rank`` and ``rope`` are cached; ``query_rank`` None projects at once.
+
+    ``sinks``: each head has a learned sink logit. ``gate`` is how wide a projection of the layer's input is that the
+    heads' outputs are multiplied with before the output projection, 0 where there is none.
+    """
 
     heads: int
     rank: int
@@ -35,6 +39,8 @@ class Latent(msgspec.Struct, frozen=True, kw_only=True):
     nope: int
     value: int
     query_rank: int | None
+    sinks: bool = False
+    gate: int = 0
 
 
 class Indexer(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,16 +51,16 @@ class Indexer(msgspec.Struct, frozen=True, kw_only=True):
     topk: int
 
 
-def read_latent(config: Config) -> Latent:
-    """The widths as DeepSeek names them."""
+def read_latent(config: Config, prefix: str = "", heads: int | None = None) -> Latent:
+    """The widths as DeepSeek names them, ``prefix`` before each key; ``heads`` where they are not the model's."""
     text = config.text
     return Latent(
-        heads=config.heads,
-        rank=text.integer("kv_lora_rank"),
-        rope=text.integer("qk_rope_head_dim"),
-        nope=text.integer("qk_nope_head_dim"),
-        value=text.integer("v_head_dim"),
-        query_rank=text.optional_integer("q_lora_rank"),
+        heads=heads or config.heads,
+        rank=text.integer(f"{prefix}kv_lora_rank"),
+        rope=text.integer(f"{prefix}qk_rope_head_dim", minimum=0),
+        nope=text.integer(f"{prefix}qk_nope_head_dim"),
+        value=text.integer(f"{prefix}v_head_dim"),
+        query_rank=text.optional_integer(f"{prefix}q_lora_rank"),
     )
 
 
@@ -69,11 +75,12 @@ def read_indexer(config: Config) -> Indexer:
 
 def latent_attention(layer: Layer, config: Config, module: str, shape: Latent) -> None:
     """Latent projections, attention over one latent vector for each token, output projection and its reduction."""
+    entry = layer.last
     query, latent, _ = latent_projections(layer, config, module, shape)
     layer.add(norm_of("kv_a_norm", shape.rank, config), [latent])
     expanded = layer.add(_kv_b_proj(config, module, shape))
     layer.add(latent_node(shape, "mla"), [query, expanded])
-    output_projection(layer, config, module, shape)
+    output_projection(layer, config, module, shape, entry)
 
 
 def sparse_attention(
@@ -103,7 +110,7 @@ def sparse_attention(
         bytes_by_cache_dtype=latent_records(shape),
     )
     layer.add(latent_node(shape, "sparse_mla", index_topk=topk, caches=(cache,)), before)
-    output_projection(layer, config, module, shape)
+    output_projection(layer, config, module, shape, entry)
 
 
 def latent_projections(layer: Layer, config: Config, module: str, shape: Latent) -> tuple[int, int, int]:
@@ -139,6 +146,7 @@ def latent_node(
         qk_nope_head_dim=shape.nope,
         index_topk=index_topk,
         caches=caches,
+        sinks=shape.sinks,
     )
 
 
@@ -149,10 +157,16 @@ def latent_records(shape: Latent) -> dict[str, int]:
     return {**PACKED_RECORDS, **plain} if (shape.rank, shape.rope) == PACKED_SHAPE else plain
 
 
-def output_projection(layer: Layer, config: Config, module: str, shape: Latent) -> None:
-    """The output projection and the sum after it."""
-    form = config.weights.of_linear(f"{module}.o_proj")
-    layer.add(gemm(config, "o_proj", config.hidden_size, shape.heads * shape.value, "row", form))
+def output_projection(layer: Layer, config: Config, module: str, shape: Latent, entry: int) -> None:
+    """The gate where there is one, the output projection and the sum after it. ``entry``: the layer's normed input."""
+    form = config.weights.of_linear
+    width = shape.heads * shape.value
+    if shape.gate:
+        attended = layer.last
+        gate = gemm(config, "attn_gate_proj", shape.gate, config.hidden_size, "column", form(f"{module}.linear_gate"))
+        moved = (2 * width + shape.gate) * _element(config)
+        layer.add(Elementwise(role="attn_gate", bytes_per_token=moved), [attended, layer.add(gate, [entry])])
+    layer.add(gemm(config, "o_proj", config.hidden_size, width, "row", form(f"{module}.o_proj")))
     layer.add(all_reduce("attn_out"))
 
 
