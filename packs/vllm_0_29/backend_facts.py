@@ -26,8 +26,9 @@ class Want(msgspec.Struct, frozen=True, kw_only=True):
 
     ``cache_dtype`` is the layer's string; ``block_size`` is set only where the user gave one. ``capability`` is the
     GPU's. ``query_heads`` are the local ones; ``model_heads`` and ``model_kv_heads`` the local heads of the model as a
-    whole, ``model_head_size`` its widest head. ``flash_attn_version`` is a version forced by the configuration.
-    ``downloaded_kernels``: FlashInfer's downloadable kernels are at hand.
+    whole, ``model_head_size`` its widest head. ``sparse``: the layer attends the ``index_topk`` tokens an indexer
+    chose. ``flash_attn_version`` is a version forced by the configuration. ``downloaded_kernels``: FlashInfer's
+    downloadable kernels are at hand.
     """
 
     head_size: int
@@ -36,6 +37,7 @@ class Want(msgspec.Struct, frozen=True, kw_only=True):
     cache_dtype: str
     block_size: int | None
     mla: bool
+    sparse: bool
     sinks: bool
     soft_cap: bool
     mm_prefix: bool
@@ -48,6 +50,8 @@ class Want(msgspec.Struct, frozen=True, kw_only=True):
     model_cache_dtype: str
     qk_nope_head_dim: int | None
     qk_rope_head_dim: int | None
+    kv_lora_rank: int | None
+    index_topk: int | None
     flash_attn_version: int | None
     downloaded_kernels: bool
     dcp: bool
@@ -84,12 +88,14 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
     """One backend.
 
     ``kernel`` gives its block sizes for the model as a whole, ``layer_kernel`` for one layer where that can differ;
-    ``construction`` what the chosen backend then refuses; ``layouts`` what its kernels take on a compute capability,
-    most preferred first, None where any will do.
+    ``construction`` what the chosen backend then refuses, with an error of class ``construction_error``; ``canonical``
+    what the layers it serves make of the engine's cache dtype on a compute capability; ``layouts`` what its kernels
+    take on one, most preferred first, None where any will do.
     """
 
     name: str
     mla: bool = False
+    sparse: bool = False
     admits_capability: Callable[[tuple[int, int]], bool]
     admits_head: Callable[[Want], bool]
     admits_cache_dtype: Callable[[Want], bool]
@@ -105,6 +111,8 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
     pcp: bool = False
     combination: Callable[[Want], str | None] = lambda want: None
     construction: Callable[[Want], str | None] = lambda want: None
+    construction_error: str = "ValueError"
+    canonical: Callable[[str, tuple[int, int]], str] = lambda cache_dtype, capability: cache_dtype
     head_slots: Callable[[str, int], int] = lambda cache_dtype, heads: heads
     content_bytes: Callable[[str, int, int, int], int] = lambda cache_dtype, k, v, element: (k + v) * element
 
@@ -130,6 +138,8 @@ def objections(backend: Backend, want: Want, *, asks_dcp: bool) -> Iterator[str]
         yield "latent attention" if want.mla else "attention without a latent"
     if want.sinks and not backend.admits_sinks(want):
         yield "attention sinks"
+    if want.sparse != backend.sparse:
+        yield "sparse attention" if want.sparse else "attention that is not sparse"
     if not backend.admits_capability(want.capability):
         yield f"compute capability {want.capability[0]}.{want.capability[1]}"
     if want.window and not backend.windows:
@@ -346,6 +356,7 @@ def handed(
     layouts: Callable[[tuple[int, int]], tuple[str, ...] | None] = lambda capability: None,
     *,
     mla: bool = True,
+    canonical: Callable[[str, tuple[int, int]], str] = lambda cache_dtype, capability: cache_dtype,
 ) -> Backend:
     """A backend that a model hands to its own layers: no layer that selects one can have it."""
     return Backend(
@@ -356,6 +367,7 @@ def handed(
         admits_cache_dtype=_never,
         kernel=kernel,
         layouts=layouts,
+        canonical=canonical,
     )
 
 
@@ -507,8 +519,22 @@ IDLE: Final = frozenset(
 )
 
 
+def sparse_priorities(want: Want) -> tuple[str, ...]:
+    """The backends for sparse layers, which the release tries behind the dense ones that cannot have them."""
+    if want.family == 10:
+        # FlashMLA pads few heads to many, and keeps fp8 in a wider record.
+        if want.quantized or want.query_heads <= 16:
+            return ("FLASHINFER_MLA_SPARSE", "FLASHMLA_SPARSE")
+        return ("FLASHMLA_SPARSE", "FLASHINFER_MLA_SPARSE")
+    if want.family == 12:
+        return ("FLASHINFER_MLA_SPARSE_SM120",)
+    return ("FLASH_ATTN_MLA_SPARSE", "FLASHMLA_SPARSE")
+
+
 def priorities(want: Want) -> tuple[str, ...]:
     """The order backends are tried in: ``vllm/platforms/cuda.py: _get_backend_priorities``."""
+    if want.sparse:
+        return sparse_priorities(want)
     if want.mla:
         if want.family == 10:
             return ("FLASHINFER_MLA", "TOKENSPEED_MLA", "CUTLASS_MLA", "FLASH_ATTN_MLA", "FLASHMLA", "TRITON_MLA")

@@ -29,7 +29,7 @@ def select_backends(
     chosen = []
     for cls, caches in zip(model.classes, model.members, strict=True):
         if cls.layer_class not in SELECTING:
-            name = rules.model_backends[cls.layer_class](rules, model, deployment, cls)
+            name = serving(rules, model, deployment, cls, dtype.layers, dtype.value, reasons)
             reasons.append(
                 Reason("attention-backend", name, {"layer": cls.layer_class}, "the model hands it to the layer", SOURCE)
             )
@@ -40,8 +40,8 @@ def select_backends(
         else:
             parts = _parted(model, cls, caches, skipped, dtype.layers)
         for part, layer_dtype in parts:
-            want = wants(rules, model, deployment, cls, layer_dtype, dtype.value)
-            chosen.append(LayerBackend(part, select(rules, deployment, want, reasons), layer_dtype))
+            name = serving(rules, model, deployment, cls, layer_dtype, dtype.value, reasons)
+            chosen.append(LayerBackend(part, name, layer_dtype))
     return tuple(sorted(chosen, key=lambda part: part.caches[0])) if len(chosen) > 1 else tuple(chosen)
 
 
@@ -56,6 +56,17 @@ def _parted(
     return [(part, kept) for part, kept in ((rest, value), (plain, "auto")) if part]
 
 
+def serving(
+    rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, layer_dtype: str, value: str, reasons: Reasons
+) -> str:
+    """The backend of a class whose layers carry ``layer_dtype`` while the engine's cache dtype is ``value``: the one
+    the model hands to it, else the one that is selected. Refused by the engine where there is none."""
+    handed = rules.model_backends.get(cls.layer_class)
+    if handed is not None:
+        return handed(rules, model, deployment, cls, value)
+    return select(rules, deployment, wants(rules, model, deployment, cls, layer_dtype, value), reasons)
+
+
 def wants(rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, layer_dtype: str, value: str) -> Want:
     """What a layer of this class asks of a backend (``selector.py: get_attn_backend``)."""
     node = cls.attention
@@ -67,6 +78,7 @@ def wants(rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, l
         cache_dtype=layer_dtype,
         block_size=deployment.block_size,
         mla=cls.layer_class == "MLAAttention",
+        sparse=node.kind == "sparse_mla",
         sinks=node.sinks,
         soft_cap=model.soft_cap,
         mm_prefix=mm_prefix(model, deployment),
@@ -79,6 +91,8 @@ def wants(rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, l
         model_cache_dtype=value,
         qk_nope_head_dim=node.qk_nope_head_dim,
         qk_rope_head_dim=node.qk_rope_head_dim,
+        kv_lora_rank=node.kv_lora_rank,
+        index_topk=node.index_topk,
         flash_attn_version=rules.flash_attn_version(model, deployment, value),
         downloaded_kernels=deployment.env.get("VLLM_HAS_FLASHINFER_CUBIN", "1") != "0",
         dcp=deployment.decode_context_parallel_size > 1,
@@ -137,7 +151,7 @@ def _constructed(backend: Backend, want: Want) -> str:
     if reason is not None:
         raise engine_refuses(
             "backend-constructed",
-            "ValueError",
+            backend.construction_error,
             "construct",
             f"{backend.name} was chosen and refuses the layer: {reason}",
             f"vllm/v1/attention/backends: the implementation class of {backend.name}",

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rulespack.errors import Refused
 from rulespack.hooks import CacheDtype
 from rulespack.kv.plan import Reason
+from vllm_0_29.backends import serving
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
     from vllm_0_29.model import Model
     from vllm_0_29.rules import Rules
 
+HOOK_SOURCE = "vllm/model_executor/models/config.py: MODELS_CONFIG_MAP"
 MODELOPT_SOURCE = "vllm/utils/torch_utils.py: resolve_kv_cache_dtype_string"
 SCHEME_SOURCE = "vllm/model_executor/layers/attention/attention.py: Attention.__init__"
+CANONICAL_SOURCE = "vllm/model_executor/layers/attention/mla_attention.py: _canonicalize_sparse_mla_kv_cache_dtype"
 SKIP_SOURCE = "vllm/model_executor/layers/attention/attention.py: Attention.__init__"
+
+#: Layer classes that read a compressed-tensors checkpoint's cache scheme.
+SCHEME_READERS: Final = frozenset({"Attention", "ChunkedLocalAttention"})
 
 #: What a ModelOpt checkpoint's cache format makes of ``auto``.
 MODELOPT_FORMATS: Final = {"FP8": "fp8_e4m3", "NVFP4": "nvfp4"}
@@ -27,7 +34,8 @@ def cache_dtype(rules: Rules, model: Model, deployment: Deployment) -> CacheDtyp
     """The engine's string after every rewrite: what was asked, or what the checkpoint says where nothing was.
 
     A ModelOpt checkpoint that names its cache format turns ``auto`` into it; a compressed-tensors checkpoint that
-    carries a cache scheme turns it into fp8 when the first ordinary attention layer is built.
+    carries a cache scheme turns it into fp8 when the first ordinary attention layer is built; a sparse layer turns what
+    it finds into the record its backend keeps.
     """
     asked = deployment.kv_cache_dtype
     value, because, source = asked, "as asked" if asked != "auto" else "left to the model's own dtype", MODELOPT_SOURCE
@@ -36,10 +44,33 @@ def cache_dtype(rules: Rules, model: Model, deployment: Deployment) -> CacheDtyp
         algorithm = (quantization.kv_cache_algorithm or "").upper()
         if quantization.method.startswith("modelopt") and algorithm in MODELOPT_FORMATS:
             value, because = MODELOPT_FORMATS[algorithm], f"the ModelOpt checkpoint names {algorithm} for its cache"
-        elif quantization.kv_cache_scheme and any(cls.layer_class != "MLAAttention" for cls in model.classes):
+        elif quantization.kv_cache_scheme and any(cls.layer_class in SCHEME_READERS for cls in model.classes):
             value, because, source = "fp8", "the checkpoint carries a cache scheme of its own", SCHEME_SOURCE
+    if value == "bfloat16" and model.architecture.bfloat16_cache_is_auto:
+        value, because, source = "auto", "the model takes bfloat16 for its own dtype", HOOK_SOURCE
+    if model.sparse:
+        kept, backend = canonical(rules, model, deployment, value)
+        if kept != value:
+            value, because, source = kept, f"the record {backend} keeps where {value} was asked for", CANONICAL_SOURCE
     inputs = {"asked": asked, "quantization": None if quantization is None else quantization.method}
     return CacheDtype(value, value, (Reason("cache-dtype", value, inputs, because, source),))
+
+
+def canonical(rules: Rules, model: Model, deployment: Deployment, value: str) -> tuple[str, str | None]:
+    """What the sparse layers make of the engine's cache dtype while they are built, and the backend that did so last.
+
+    Where a layer is refused the string stays: the same refusal comes when the backends are chosen.
+    """
+    changed = None
+    for cls in model.sparse:
+        try:
+            name = serving(rules, model, deployment, cls, value, value, [])
+        except Refused:
+            break
+        kept = rules.backends[name].canonical(value, deployment.gpu.capability)
+        if kept != value:
+            value, changed = kept, name
+    return value, changed
 
 
 def skip_layers(model: Model, deployment: Deployment, value: str) -> frozenset[str]:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
+from vllm_0_29 import sparse_mla
 from vllm_0_29.backend_facts import FP8, NVFP4, PER_TOKEN_HEAD, PLAIN, TURBOQUANT
 from vllm_0_29.model import Architecture, CacheName, StateFacts, Unserved
 from vllm_0_29.rules import Connector
 
 #: ``vllm/config/cache.py: CacheDType``.
 CACHE_DTYPES: Final = PLAIN | FP8 | NVFP4 | PER_TOKEN_HEAD | TURBOQUANT | {"fp8_e5m2", "fp8_inc", "fp8_ds_mla"}
+
+#: Cache dtypes of later releases: a graph, which serves all of them, may state their records.
+LATER_CACHE_DTYPES: Final = frozenset({"nvfp4_ds_mla"})
 
 #: ``vllm/config/speculative.py``: methods, and the aliases that become ``mtp``.
 SPECULATIVE_METHODS: Final = frozenset(
@@ -43,6 +47,8 @@ CONNECTORS: Final = {
 
 PLAIN_MODEL: Final = Architecture()
 NESTED_MODEL: Final = Architecture(prefix="language_model.model.layers.")
+#: Classes served through ``vllm/model_executor/models/transformers``.
+TRANSFORMERS_MODEL: Final = Architecture(prefix="", caches={"kv": CacheName(".attn")})
 
 MAMBA1: Final = StateFacts(backend="MAMBA1_ATTN", caches_prefixes=True)
 MAMBA2: Final = StateFacts(backend="MAMBA2_ATTN", caches_prefixes=True)
@@ -90,27 +96,42 @@ STATEFUL: Final = {
 }
 
 #: ``vllm/model_executor/models/registry.py``, as far as the families are modelled.
-ARCHITECTURES: Final = STATEFUL | {
+ARCHITECTURES: Final = STATEFUL | sparse_mla.ARCHITECTURES | {
+    "Cohere2ForCausalLM": PLAIN_MODEL,
+    "CohereForCausalLM": PLAIN_MODEL,
+    "DeciLMForCausalLM": PLAIN_MODEL,
     "DeepseekV2ForCausalLM": PLAIN_MODEL,
     "DeepseekV3ForCausalLM": PLAIN_MODEL,
+    "Ernie4_5ForCausalLM": PLAIN_MODEL,
+    "Ernie4_5_MoeForCausalLM": PLAIN_MODEL,
+    "Exaone4ForCausalLM": PLAIN_MODEL,
     "Gemma2ForCausalLM": PLAIN_MODEL,
     "Gemma3ForCausalLM": Architecture(rope_already_applied=True),
     "Gemma3ForConditionalGeneration": Architecture(prefix=NESTED_MODEL.prefix, rope_already_applied=True),
     "Gemma4ForConditionalGeneration": Architecture(prefix=NESTED_MODEL.prefix, wide_heads_take_fa4=True),
+    "Glm4MoeForCausalLM": PLAIN_MODEL,
     "Glm4MoeLiteForCausalLM": PLAIN_MODEL,
     "GptOssForCausalLM": Architecture(caches={"kv": CacheName(".attn.attn")}, replicates_kv_heads=False),
     "GraniteMoeForCausalLM": PLAIN_MODEL,
+    "HunYuanDenseV1ForCausalLM": TRANSFORMERS_MODEL,
     "KimiK25ForConditionalGeneration": NESTED_MODEL,
     "Llama4ForConditionalGeneration": NESTED_MODEL,
     "LlamaForCausalLM": PLAIN_MODEL,
+    "MiMoForCausalLM": PLAIN_MODEL,
+    "MiniCPM3ForCausalLM": PLAIN_MODEL,
     "MiniMaxM2ForCausalLM": PLAIN_MODEL,
+    "Mistral3ForConditionalGeneration": NESTED_MODEL,
     "MistralForCausalLM": PLAIN_MODEL,
     "MistralLarge3ForCausalLM": PLAIN_MODEL,
     "MixtralForCausalLM": PLAIN_MODEL,
+    "Olmo3ForCausalLM": TRANSFORMERS_MODEL,
+    "Phi3ForCausalLM": PLAIN_MODEL,
     "Qwen2ForCausalLM": PLAIN_MODEL,
     "Qwen3ForCausalLM": PLAIN_MODEL,
     "Qwen3MoeForCausalLM": PLAIN_MODEL,
+    "Qwen3VLForConditionalGeneration": NESTED_MODEL,
     "Qwen3VLMoeForConditionalGeneration": NESTED_MODEL,
+    "SmolLM3ForCausalLM": TRANSFORMERS_MODEL,
 }
 
 #: Architectures whose checkpoints the release cannot load.

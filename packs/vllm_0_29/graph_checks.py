@@ -85,7 +85,7 @@ def _caches(rules: Rules, graph: ModelGraph) -> Iterator[Problem]:
                 continue
             for cache in node.caches or ():
                 for name in cache.bytes_by_cache_dtype or {}:
-                    if name not in rules.cache_dtypes:
+                    if name not in rules.cache_dtypes and name not in rules.later_cache_dtypes:
                         yield _problem(
                             "cache-dtype-known",
                             f"{path}.caches.{cache.name}.bytes_by_cache_dtype",

@@ -27,7 +27,13 @@ from vllm_0_29.shards import Shard, read_shards
 MODEL_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
 #: The engine's layer class for each attention kind whose layers choose a backend by themselves.
-LAYER_CLASSES = {"gqa": "Attention", "swa": "Attention", "chunked": "ChunkedLocalAttention", "mla": "MLAAttention"}
+LAYER_CLASSES = {
+    "gqa": "Attention",
+    "swa": "Attention",
+    "chunked": "ChunkedLocalAttention",
+    "mla": "MLAAttention",
+    "sparse_mla": "MLAAttention",
+}
 
 #: The engine's layer class of a recurrent state.
 STATE_LAYER = "MambaBase"
@@ -69,6 +75,7 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     ``wide_heads_take_fa4``: layers of several head sizes make the release ask for FlashAttention 4.
     ``replicates_kv_heads``: with more ranks than KV heads every rank keeps one; otherwise the release crashes.
     ``state_size_heeds_flag``: the model class counts its state in the dtype ``--mamba-ssm-cache-dtype`` asks for.
+    ``bfloat16_cache_is_auto``: a bfloat16 cache is taken for ``auto``.
     ``cache_by_cache``: all layers register their first cache before any registers its second.
     """
 
@@ -78,6 +85,7 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     wide_heads_take_fa4: bool = False
     pipeline_parallel: bool = True
     cache_by_cache: bool = False
+    bfloat16_cache_is_auto: bool = False
     replicates_kv_heads: bool = True
     state: StateFacts | None = None
     state_size_heeds_flag: bool = False
@@ -128,8 +136,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     ``names``, ``class_of`` and ``layer_of`` run over the owned caches in registration order. ``heads`` and
     ``kv_heads`` are the whole model's, before tensor parallelism; ``head_size`` the widest of its layers.
     ``output_groups`` are the groups a grouped output projection (``wo_a``) has, 1 without one; ``shared`` pairs each
-    layer that reads another's cache with that layer. ``states`` are the classes of recurrent state among ``classes``.
-    ``shards`` are the dimensions tensor parallelism divides.
+    layer that reads another's cache with that layer. ``states`` are the classes of recurrent state among ``classes``,
+    ``sparse`` those that keep the context of sparse attention. ``shards`` are what tensor parallelism divides.
     """
 
     name: str
@@ -155,6 +163,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     output_groups: int
     shared: tuple[tuple[int, int], ...]
     states: tuple[CacheClass, ...]
+    sparse: tuple[CacheClass, ...]
     vocabulary: int
     shards: tuple[Shard, ...]
 
@@ -225,6 +234,7 @@ def read_model(graph: ModelGraph, architectures: Mapping[str, Architecture]) -> 
             1,
         ),
         states=tuple(cls for cls in found if cls.layer_class == STATE_LAYER),
+        sparse=tuple(cls for cls in found if _is_sparse(cls.node) and cls.cache.kind in ("kv", "window")),
         vocabulary=graph.globals_.vocab_size,
         shards=read_shards(graph),
         shared=tuple(
@@ -237,6 +247,10 @@ def _name(architecture: Architecture, called: CacheName, layer: int, ordinal: in
     if called.pattern is not None:
         return called.pattern.format(layer=layer, ordinal=ordinal, past=layer + num_layers)
     return f"{architecture.prefix}{layer}{called.suffix}"
+
+
+def _is_sparse(node: Attention | RecurrentUpdate) -> bool:
+    return isinstance(node, Attention) and node.kind == "sparse_mla"
 
 
 def _layer_class(node: Attention | RecurrentUpdate) -> str:

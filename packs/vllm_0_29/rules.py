@@ -64,6 +64,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     # what the release accepts
     arguments: Mapping[str, str]
     cache_dtypes: frozenset[str]
+    later_cache_dtypes: frozenset[str]
     speculative_methods: frozenset[str]
     connectors: Mapping[str, Connector]
     absent_arguments: frozenset[str]
@@ -91,7 +92,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     cache_dtype: Callable[[Rules, Model, Deployment], CacheDtype]
     skip_layers: Callable[[Model, Deployment, str], frozenset[str]]
     backends: Mapping[str, Backend]
-    model_backends: Mapping[str, Callable[[Rules, Model, Deployment, CacheClass], str]]
+    model_backends: Mapping[str, Callable[[Rules, Model, Deployment, CacheClass, str], str]]
     priorities: Callable[[Want], Sequence[str]]
     selector_asks_dcp: bool
     idle_backends: frozenset[str]

@@ -106,14 +106,18 @@ def chunked_local_attention(
 def mla_attention(
     rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, part: LayerBackend, settings: Settings
 ) -> Spec:
-    """Multi-head latent attention: one latent and rotary vector for each token, not divided over ranks."""
+    """Multi-head latent attention: one latent and rotary vector for each token, not divided over ranks.
+
+    Packed records take what the graph says they do.
+    """
     width = cls.attention.d_h
     dtype = stored_dtype(part.cache_dtype, settings.model_dtype)
+    packed = (cls.cache.bytes_by_cache_dtype or {}).get(part.cache_dtype)
     return attention_spec(
         "MLAAttentionSpec",
         block_size=settings.block_size,
         head_slots=1,
-        content_bytes=width * DTYPE_BYTES[dtype],
+        content_bytes=width * DTYPE_BYTES[dtype] if packed is None else packed,
         dtype=dtype,
         num_kv_heads=1,
         head_size=width,

@@ -171,7 +171,7 @@ def no_pool(model: Model, deployment: Deployment, block_size: int) -> int:
     return block_size
 
 
-def state_backend(rules: Rules, model: Model, deployment: Deployment, cls: CacheClass) -> str:
+def state_backend(rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, cache_dtype: str) -> str:
     """The backend the architecture's recurrent layers are handed."""
     facts = model.architecture.state
     assert facts is not None

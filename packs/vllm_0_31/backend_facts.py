@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from vllm_0_29 import backend_facts as earlier
-from vllm_0_29.backend_facts import BLHNC, BLNHC, LBHNC, Backend, Kernel, Want, handed
+from vllm_0_29.backend_facts import BLHNC, LBHNC, Backend, Kernel, Want, handed
 
 #: Latent widths of the dense MLA kernels; TRITON_MLA takes any.
 DENSE_MLA_HEADS: Final = earlier.DENSE_MLA_HEADS | {512}
@@ -155,18 +155,10 @@ COMPOSITES: Final = (
 )
 
 
-#: ``vllm/models/deepseek_v41/sparse_mla.py`` and, in ``vllm/v1/attention/backends/mla/``, ``indexer.py``,
-#: ``sparse_swa.py`` and ``compressor_utils.py``.
-DEEPSEEK_V41: Final = (
-    handed("FLASHMLA_SPARSE_DSV41", lambda want: Kernel((64 if want.family == 9 else 128,))),
-    handed("FLASHMLA_MEGA_ATTN_DSV41", lambda want: Kernel((128,))),
-    handed(
-        "DEEPSEEK_V41_INDEXER",
-        lambda want: Kernel((64 if want.family == 9 else 128,)),
-        lambda capability: (BLHNC, BLNHC),
-    ),
+#: ``vllm/v1/attention/backends/mla/sparse_swa.py`` and ``compressor_utils.py``.
+DEEPSEEK: Final = (
     handed("DEEPSEEK_SPARSE_SWA", lambda want: Kernel((32,), multiples=True)),
-    handed("CompressorBackend", lambda want: Kernel((1,), multiples=True)),
+    handed("CompressorBackend"),
 )
 
 #: Also the sparse kernels of new GPUs, and what needs a package that is no requirement.
@@ -180,7 +172,7 @@ BACKENDS: Final = {
         )
         for name in FIXED_WIDTH_MLA
     },
-    **{backend.name: backend for backend in (FLASH_ATTN, FLASHINFER, *COMPOSITES, *DEEPSEEK_V41)},
+    **{backend.name: backend for backend in (FLASH_ATTN, FLASHINFER, *COMPOSITES, *DEEPSEEK)},
 }
 
 

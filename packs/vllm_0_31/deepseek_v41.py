@@ -7,15 +7,13 @@ overlay for the GPU states them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from rulespack.errors import engine_refuses, not_modelled
-from rulespack.hooks import CacheDtype
-from rulespack.kv.plan import Reason
 from rulespack.kv.specs import DTYPE_BYTES, Spec, attention_spec
-from vllm_0_29 import cache_dtype as earlier_dtype
 from vllm_0_29 import config_checks as earlier_checks
+from vllm_0_29.backend_facts import BLHNC, BLNHC, Kernel, handed
 from vllm_0_29.backends import forced_backend
 from vllm_0_29.model import Architecture, CacheName
 from vllm_0_29.specs import Builder
@@ -69,42 +67,21 @@ def mega_available(model: Model, tensor_parallel_size: int) -> bool:
     return model.output_groups % tensor_parallel_size == 0 and model.heads == model.output_groups * MEGA_GROUP_HEADS
 
 
-def main_backend(rules: Rules, model: Model, deployment: Deployment, cls: CacheClass) -> str:
-    """The attention class that holds the layer."""
-    return attention_class(model, deployment)
+def main_backend(rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, cache_dtype: str) -> str:
+    """The attention class that holds the layer.
 
-
-MODEL_BACKENDS: Final = {
-    MAIN: main_backend,
-    INDEX: lambda rules, model, deployment, cls: "DEEPSEEK_V41_INDEXER",
-    WINDOW: lambda rules, model, deployment, cls: "DEEPSEEK_SPARSE_SWA",
-    RING: lambda rules, model, deployment, cls: "CompressorBackend",
-}
-
-
-def cache_dtype(rules: Rules, model: Model, deployment: Deployment) -> CacheDtype:
-    """``auto`` and ``fp8`` become the record the attention class prefers; a packed name is kept.
-
-    Refused by the engine for any other name, and for nvfp4 records off family 10.
+    Refused by the engine for a cache dtype that is no record, and for nvfp4 records off family 10.
     """
-    if model.architecture_name != NAME:
-        return earlier_dtype.cache_dtype(rules, model, deployment)
-    asked = deployment.kv_cache_dtype
     served = attention_class(model, deployment)
-    if asked in ("auto", "fp8"):
-        value = "nvfp4_ds_mla" if served == MEGA_NAME else "fp8_ds_mla"
-        because = f"the record {served} prefers"
-    elif asked in PACKED:
-        value, because = asked, "as asked"
-    else:
+    if rules.backends[served].canonical(cache_dtype, deployment.gpu.capability) not in PACKED:
         raise engine_refuses(
             "deepseek-v41-record",
             "ValueError",
             "construct",
-            f"kv_cache_dtype {asked} is no record of DeepSeek V4.1; it takes auto, fp8 and {' and '.join(PACKED)}",
+            f"kv_cache_dtype {cache_dtype} is no record of DeepSeek V4.1; it takes auto, fp8, {', '.join(PACKED)}",
             DTYPE_SOURCE,
         )
-    if value == "nvfp4_ds_mla" and deployment.gpu.family != 10:
+    if cache_dtype == "nvfp4_ds_mla" and deployment.gpu.family != 10:
         raise engine_refuses(
             "deepseek-v41-nvfp4-record",
             "ValueError",
@@ -112,9 +89,40 @@ def cache_dtype(rules: Rules, model: Model, deployment: Deployment) -> CacheDtyp
             "nvfp4_ds_mla records are decoded on compute-capability family 10 alone",
             DTYPE_SOURCE,
         )
-    return CacheDtype(
-        value, value, (Reason("cache-dtype", value, {"asked": asked, "backend": served}, because, DTYPE_SOURCE),)
+    return served
+
+
+MODEL_BACKENDS: Final = {
+    MAIN: main_backend,
+    INDEX: lambda rules, model, deployment, cls, cache_dtype: "DEEPSEEK_V41_INDEXER",
+    WINDOW: lambda rules, model, deployment, cls, cache_dtype: "DEEPSEEK_SPARSE_SWA",
+    RING: lambda rules, model, deployment, cls, cache_dtype: "CompressorBackend",
+}
+
+
+def record(preferred: str) -> Callable[[str, tuple[int, int]], str]:
+    """``auto`` and ``fp8`` become the record the attention class prefers; a record's name is kept."""
+    return lambda cache_dtype, capability: preferred if cache_dtype in ("auto", "fp8") else cache_dtype
+
+
+#: ``vllm/models/deepseek_v41/sparse_mla.py`` and, in ``vllm/v1/attention/backends/mla/``, ``indexer.py``,
+#: ``sparse_swa.py`` and ``compressor_utils.py``.
+BACKENDS: Final = {
+    backend.name: backend
+    for backend in (
+        handed(
+            "FLASHMLA_SPARSE_DSV41",
+            lambda want: Kernel((64 if want.family == 9 else 128,)),
+            canonical=record("fp8_ds_mla"),
+        ),
+        handed("FLASHMLA_MEGA_ATTN_DSV41", lambda want: Kernel((128,)), canonical=record("nvfp4_ds_mla")),
+        handed(
+            "DEEPSEEK_V41_INDEXER",
+            lambda want: Kernel((64 if want.family == 9 else 128,)),
+            lambda capability: (BLHNC, BLNHC),
+        ),
     )
+}
 
 
 def check_deployment(rules: Rules, model: Model, deployment: Deployment) -> None:
