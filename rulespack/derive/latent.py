@@ -26,11 +26,21 @@ PACKED_SHAPE: Final = (512, 64)
 PACKED_RECORDS: Final[Mapping[str, int]] = {"fp8_ds_mla": 656, "nvfp4_ds_mla": 352}
 
 
+class Gate(msgspec.Struct, frozen=True):
+    """A projection of the layer's input that the heads' outputs are multiplied with before the output projection.
+
+    ``width`` is one value for each head, or one for each of its values; ``tp`` how the projection divides.
+    """
+
+    module: str
+    width: int
+    tp: str
+
+
 class Latent(msgspec.Struct, frozen=True, kw_only=True):
     """The widths of one latent attention: ``rank`` and ``rope`` are cached; ``query_rank`` None projects at once.
 
-    ``sinks``: each head has a learned sink logit. ``gate`` is how wide a projection of the layer's input is that the
-    heads' outputs are multiplied with before the output projection, 0 where there is none.
+    ``sinks``: each head has a learned sink logit.
     """
 
     heads: int
@@ -40,7 +50,7 @@ class Latent(msgspec.Struct, frozen=True, kw_only=True):
     value: int
     query_rank: int | None
     sinks: bool = False
-    gate: int = 0
+    gate: Gate | None = None
 
 
 class Indexer(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,23 +83,32 @@ def read_indexer(config: Config) -> Indexer:
     return Indexer(heads=text.integer("index_n_heads"), width=width, topk=text.integer("index_topk"))
 
 
-def latent_attention(layer: Layer, config: Config, module: str, shape: Latent) -> None:
-    """Latent projections, attention over one latent vector for each token, output projection and its reduction."""
+def latent_attention(layer: Layer, config: Config, module: str, shape: Latent, node: Attention | None = None) -> None:
+    """Latent projections, attention over one latent vector for each token, output projection and its reduction.
+
+    ``node`` is the attention where it is not the plain one over the whole context.
+    """
     entry = layer.last
     query, latent, _ = latent_projections(layer, config, module, shape)
     layer.add(norm_of("kv_a_norm", shape.rank, config), [latent])
     expanded = layer.add(_kv_b_proj(config, module, shape))
-    layer.add(latent_node(shape, "mla"), [query, expanded])
+    layer.add(node or latent_node(shape, "mla"), [query, expanded])
     output_projection(layer, config, module, shape, entry)
 
 
 def sparse_attention(
-    layer: Layer, config: Config, module: str, shape: Latent, topk: int, indexer: Indexer | None
+    layer: Layer,
+    config: Config,
+    module: str,
+    shape: Latent,
+    topk: int,
+    indexer: Indexer | None,
+    cache: Cache | None = None,
 ) -> None:
     """Latent attention over the ``topk`` tokens an indexer selected: this layer's own, or an earlier layer's.
 
-    The key and value halves of ``kv_b_proj`` are folded into the queries and the output, so it runs once for each
-    query and never over the context.
+    ``cache`` is the latent cache where it is not the plain one. The key and value halves of ``kv_b_proj`` are folded
+    into the queries and the output, so it runs once for each query and never over the context.
     """
     entry = layer.last
     query, latent, low = latent_projections(layer, config, module, shape)
@@ -102,14 +121,14 @@ def sparse_attention(
     if indexer is not None:
         before.append(index_scores(layer, config, f"{module}.indexer", indexer, shape, entry, low))
     before.append(layer.add(_kv_b_proj(config, module, shape), [query]))
-    cache = Cache(
+    kept = cache or Cache(
         name="kv",
         kind="kv",
         owned=True,
         bytes_per_entry=width * _element(config),
         bytes_by_cache_dtype=latent_records(shape),
     )
-    layer.add(latent_node(shape, "sparse_mla", index_topk=topk, caches=(cache,)), before)
+    layer.add(latent_node(shape, "sparse_mla", index_topk=topk, caches=(kept,)), before)
     output_projection(layer, config, module, shape, entry)
 
 
@@ -133,7 +152,11 @@ def latent_projections(layer: Layer, config: Config, module: str, shape: Latent)
 
 
 def latent_node(
-    shape: Latent, kind: str, index_topk: int | None = None, caches: tuple[Cache, ...] | None = None
+    shape: Latent,
+    kind: str,
+    window: int | None = None,
+    index_topk: int | None = None,
+    caches: tuple[Cache, ...] | None = None,
 ) -> Attention:
     """The attention itself, in the engine's terms: all heads read one latent and its rotary part."""
     return Attention(
@@ -144,6 +167,7 @@ def latent_node(
         kv_lora_rank=shape.rank,
         qk_rope_head_dim=shape.rope,
         qk_nope_head_dim=shape.nope,
+        window=window,
         index_topk=index_topk,
         caches=caches,
         sinks=shape.sinks,
@@ -161,11 +185,12 @@ def output_projection(layer: Layer, config: Config, module: str, shape: Latent, 
     """The gate where there is one, the output projection and the sum after it. ``entry``: the layer's normed input."""
     form = config.weights.of_linear
     width = shape.heads * shape.value
-    if shape.gate:
-        attended = layer.last
-        gate = gemm(config, "attn_gate_proj", shape.gate, config.hidden_size, "column", form(f"{module}.linear_gate"))
-        moved = (2 * width + shape.gate) * _element(config)
-        layer.add(Elementwise(role="attn_gate", bytes_per_token=moved), [attended, layer.add(gate, [entry])])
+    gate = shape.gate
+    if gate is not None:
+        attended, stored = layer.last, form(f"{module}.{gate.module}")
+        projected = layer.add(gemm(config, "attn_gate_proj", gate.width, config.hidden_size, gate.tp, stored), [entry])
+        moved = (2 * width + gate.width) * _element(config)
+        layer.add(Elementwise(role="attn_gate", bytes_per_token=moved), [attended, projected])
     layer.add(gemm(config, "o_proj", config.hidden_size, width, "row", form(f"{module}.o_proj")))
     layer.add(all_reduce("attn_out"))
 

@@ -26,6 +26,7 @@ from rulespack.derive.config import Config, Served
 from rulespack.derive.family import Family, Parts
 from rulespack.derive.hyper import streams_folded
 from rulespack.derive.latent import (
+    Gate,
     Latent,
     latent_attention,
     read_indexer,
@@ -74,13 +75,13 @@ def build(config: Config) -> Parts:
 
 def _gated(config: Config, shape: Latent) -> Latent:
     text = config.text
-    gate = 0
+    gate = None
     if text.boolean("gated_mla", default=True):
         kind = text.string("gating_type", default="elementwise")
         widths = {"elementwise": shape.heads * shape.value, "headwise": shape.heads}
         if kind not in widths:
             text.refuse("gating_type", f"{kind!r} is not one the engine knows; it knows {', '.join(widths)}")
-        gate = widths[kind]
+        gate = Gate("linear_gate", widths[kind], "column")
     return msgspec.structs.replace(shape, gate=gate, sinks=text.boolean("learnable_sink", default=True))
 
 
