@@ -232,6 +232,8 @@ def _connector(rules: Rules, model: Model, deployment: Deployment) -> None:
     role = config.get("kv_role")
     if role is not None and role not in CONNECTOR_ROLES:
         raise invalid("connector-role-accepted", f"kv_role {role!r} is none of {', '.join(CONNECTOR_ROLES)}")
+    if name is None and role is not None:
+        raise invalid("connector-named", "kv_transfer_config states a role and no kv_connector")
     if name is not None and role is None:
         raise invalid("connector-role-stated", f"the KV connector {name} needs a kv_role")
     if name is not None and name.startswith("Nixl") and deployment.decode_context_parallel_size > 1:

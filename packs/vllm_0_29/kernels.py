@@ -54,6 +54,25 @@ def kernel_block_check(
             )
 
 
+def dcp_check(rules: Rules, deployment: Deployment, resolution: Resolution) -> None:
+    """Refused by the engine where a backend cannot give back what decode context parallelism combines by.
+
+    ``vllm/v1/worker/cp_utils.py: check_attention_cp_compatibility``; a selector that asks for it leaves nothing to
+    refuse.
+    """
+    if deployment.decode_context_parallel_size == 1:
+        return
+    for part in resolution.backends:
+        if not rules.backends[part.backend].dcp:
+            raise engine_refuses(
+                "backend-returns-lse",
+                "AssertionError",
+                "worker_kv_cache",
+                f"{part.backend} does not return the softmax sums that decode context parallelism needs",
+                "vllm/v1/worker/cp_utils.py: check_attention_cp_compatibility",
+            )
+
+
 def _divisors(size: int) -> list[int]:
     return [divisor for divisor in range(size, 0, -1) if size % divisor == 0]
 

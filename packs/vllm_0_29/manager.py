@@ -32,7 +32,8 @@ FULL_CLASSES = frozenset({"FullAttentionSpec", "MLAAttentionSpec"})
 def hybrid_manager(rules: Rules, model: Model, deployment: Deployment, reasons: Reasons) -> bool:
     """On, unless it is asked off, chunked attention may not use it, or a KV connector cannot work with it.
 
-    Refused by the engine where it is asked on and chunked attention may not use it, or the connector cannot.
+    Refused by the engine where it is asked on and chunked attention may not use it; not modelled where it is asked on
+    beside a connector that cannot.
     """
     asked = deployment.disable_hybrid_kv_cache_manager
     chunked = any(cls.chunk is not None for cls in model.classes)
@@ -59,12 +60,10 @@ def hybrid_manager(rules: Rules, model: Model, deployment: Deployment, reasons: 
                 SOURCE,
             )
         if not asked and not keeps:
-            raise engine_refuses(
+            raise not_modelled(
                 "connector-keeps-hybrid-manager",
-                "ValueError",
-                "config",
-                f"the hybrid KV cache manager was asked for, and {connector} cannot work with it",
-                "vllm/distributed/kv_transfer/kv_connector/factory.py: KVConnectorFactory.create_connector",
+                f"the hybrid KV cache manager was asked for beside {connector}, which cannot work with it: the release "
+                "stops when it creates the connector, and how far it comes is not modelled",
             )
     reasons.append(Reason("hybrid-kv-cache-manager", on, {"asked_off": asked, "connector": connector}, because, SOURCE))
     return on

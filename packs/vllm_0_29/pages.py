@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rulespack.errors import BadPack, engine_refuses
+from rulespack.errors import BadPack, not_modelled
 from rulespack.kv.pages import PageCount
 from vllm_0_29.state import CHECKPOINT_BLOCKS
 
@@ -47,16 +47,14 @@ def _state_pages(resolution: Resolution, spec: Spec) -> PageCount:
 def window_pages(deployment: Deployment, resolution: Resolution, spec: Spec) -> PageCount:
     """A window keeps its last ``window - 1`` tokens and what is in flight, in one block more than they fill.
 
-    Refused by the engine with decode context parallelism, which windows do not support.
+    Not modelled with decode context parallelism: the release stops with an AssertionError while it counts.
     """
     assert spec.sliding_window is not None
     if deployment.decode_context_parallel_size > 1:
-        raise engine_refuses(
+        raise not_modelled(
             "window-without-dcp",
-            "AssertionError",
-            "groups",
-            "a sliding-window cache cannot be sharded by decode context parallelism",
-            "vllm/v1/kv_cache_interface.py: SlidingWindowSpec.max_memory_usage_bytes",
+            "the release stops with an AssertionError while it counts the blocks of a sliding window under decode "
+            "context parallelism (SlidingWindowSpec.max_memory_usage_bytes); how far its plan goes is not modelled",
         )
     in_flight = resolution.resolved.max_in_flight_tokens
     return PageCount(spec.block_size, bound=spec.sliding_window - 1 + in_flight, extra=1)

@@ -11,6 +11,7 @@ import msgspec
 from rulespack.errors import engine_refuses, not_modelled
 from rulespack.hooks import Grouping, OwnedCaches, Pool, Resolution
 from rulespack.kv.plan import Capacity, Reason
+from vllm_0_29.kernels import dcp_check
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
@@ -43,6 +44,7 @@ def pool(
     reasons: list[Reason] = []
     num_blocks = check_memory(deployment, grouping, sum(blocks), length)
     rules.kernel_block_check(rules, model, deployment, resolution, owned, grouping.groups)
+    dcp_check(rules, deployment, resolution)
     scheduler, hashed = scheduler_sizes(rules, deployment, resolution, owned, grouping)
     reasons.append(
         Reason(
