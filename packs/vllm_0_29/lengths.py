@@ -22,14 +22,26 @@ DEFAULT_LENGTH = 2048
 ALREADY_SCALED = frozenset({"su", "longrope", "llama3"})
 
 
+def stated_length(positions: Positions) -> tuple[int, str]:
+    """The length the configuration states before rope scaling, in tokens, and by which key.
+
+    ``model_max_length`` goes before any other, longer or shorter (Command R).
+    """
+    if positions.model_max_length is not None:
+        return positions.model_max_length, "model_max_length"
+    if positions.max_position_embeddings is not None:
+        return positions.max_position_embeddings, "max_position_embeddings"
+    return DEFAULT_LENGTH, "no length key in the configuration"
+
+
 def scaled_length(positions: Positions) -> tuple[float, str]:
     """The derived length in tokens after rope scaling, and why.
 
     A yarn entry starts again from its original length; every entry that is not already scaled multiplies by its
     factor, the last stated factor standing for all.
     """
-    length: float = positions.max_position_embeddings or DEFAULT_LENGTH
-    said = "max_position_embeddings" if positions.max_position_embeddings else "no length key in the configuration"
+    length: float
+    length, said = stated_length(positions)
     factor = 1.0
     for rope in positions.rope:
         if rope.type in ALREADY_SCALED:
@@ -51,8 +63,9 @@ def max_model_len(rules: Rules, model: Model, deployment: Deployment, reasons: R
     """
     positions = model.positions
     if model.architecture.rope_already_applied:
-        derived: float = positions.max_position_embeddings or DEFAULT_LENGTH
-        why = "max_position_embeddings, which this model family states already scaled"
+        stated, key = stated_length(positions)
+        derived: float = stated
+        why = f"{key}, which this model family states already scaled"
     else:
         derived, why = rules.scaled_length(positions)
     asked = deployment.max_model_len

@@ -10,8 +10,7 @@ ALREADY_SCALED = earlier.ALREADY_SCALED | {"yarn", "deepseek_yarn", "deepseek_ll
 
 def scaled_length(positions: Positions) -> tuple[float, str]:
     """The derived length in tokens after rope scaling, and why: only linear and dynamic factors still multiply."""
-    length: float = positions.max_position_embeddings or earlier.DEFAULT_LENGTH
-    said = "max_position_embeddings" if positions.max_position_embeddings else "no length key in the configuration"
+    length, said = earlier.stated_length(positions)
     factor = 1.0
     for rope in positions.rope:
         if rope.type not in ALREADY_SCALED and rope.factor is not None:

@@ -36,11 +36,14 @@ class Window(msgspec.Struct, frozen=True):
     default: int | None = None
 
 
-def read_positions(text: Section) -> Positions:
-    """The length facts of the text configuration. Raises InvalidConfig for a rotary type that is not known."""
+def read_positions(text: Section, supplied: int | None = None) -> Positions:
+    """The length facts of the text configuration. Raises InvalidConfig for a rotary type that is not known.
+
+    ``supplied`` is the position limit the configuration class fills in where the file states no length.
+    """
     stated = [value for key in LENGTH_KEYS if (value := text.optional_integer(key)) is not None]
     return Positions(
-        max_position_embeddings=min(stated) if stated else None,
+        max_position_embeddings=min(stated, default=supplied),
         original_max_position_embeddings=text.optional_integer("original_max_position_embeddings"),
         model_max_length=text.optional_integer("model_max_length"),
         rope=_ropes(text),
@@ -83,10 +86,11 @@ def _rope(section: Section, layer_type: str | None = None) -> Rope:
 def context_window(positions: Positions, model_type: str) -> Window:
     """The ``max_model_len`` vLLM 0.31.0 derives (config/model.py, _get_and_verify_max_len).
 
-    A rotary factor lengthens the limit only for the types that do not already include it; Gemma 3 states a factor for
-    its full layers and is left alone. LongRoPE starts from the length it was trained at.
+    ``model_max_length`` goes before any other key. A rotary factor lengthens the limit only for the types that do not
+    already include it; Gemma 3 states a factor for its full layers and is left alone. LongRoPE starts from the length
+    it was trained at.
     """
-    longest = positions.max_position_embeddings or UNSTATED_LENGTH
+    longest = positions.model_max_length or positions.max_position_embeddings or UNSTATED_LENGTH
     factor = 1.0
     if "gemma3" not in model_type:
         for rope in positions.rope:

@@ -192,6 +192,14 @@ class Section:
         value = self._typed(key, None, dict, "an object, or leave it out")
         return None if value is None else Section(value, self._origin, self._path + self._locate(key))
 
+    def sections(self, key: str) -> tuple[Section, ...]:
+        """A required list of objects."""
+        *above, last = self._path + self._locate(key)
+        return tuple(
+            Section(value, self._origin, (*above, f"{last}[{position}]"))
+            for position, value in enumerate(self._list(key, _ABSENT, dict, "objects"))
+        )
+
     def names(self) -> tuple[str, ...]:
         """The keys the object states, in its order."""
         return tuple(self._data)

@@ -1,4 +1,4 @@
-"""ModelOpt's checkpoints: one algorithm for all modules, or one for each; in the configuration or in a file beside it."""
+"""ModelOpt's checkpoints: one algorithm for all modules or one for each, in the configuration or beside it."""
 
 from __future__ import annotations
 

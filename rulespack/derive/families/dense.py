@@ -1,7 +1,9 @@
-"""Dense decoders with grouped or plain multi-head attention: Llama, Mistral, Qwen 2.5, Qwen 3.
+"""Dense decoders with grouped or plain multi-head attention: Llama and its kin, Mistral, Phi 3 and 4, Qwen 2.5 and 3.
 
-Source: 0.31.0, model_executor/models/llama.py, mistral.py, qwen2.py, qwen3.py; class defaults from transformers'
-configuration classes of the same names.
+Hunyuan and SmolLM 3 run through the engine's Transformers backend, which fuses as the others do.
+
+Source: 0.31.0, model_executor/models/llama.py, ernie45.py, mimo.py, mistral.py, mistral3.py, phi3.py, qwen2.py,
+qwen3.py, qwen3_vl.py, transformers/base.py; class defaults from transformers' configuration classes of the same names.
 """
 
 from __future__ import annotations
@@ -15,6 +17,15 @@ from rulespack.graph.model import Attention
 
 #: The window of transformers' MistralConfig where a config.json leaves the key out.
 MISTRAL_WINDOW = 4096
+MISTRAL = ("MistralForCausalLM", "Mistral3ForConditionalGeneration")
+#: Classes that use a window they state only where ``use_sliding_window`` says so.
+OPTIONAL_WINDOWS = (
+    "MiMoForCausalLM",
+    "Qwen2ForCausalLM",
+    "Qwen3ForCausalLM",
+    "Qwen3VLForConditionalGeneration",
+    "SmolLM3ForCausalLM",
+)
 
 
 def build(config: Config) -> Parts:
@@ -42,20 +53,27 @@ def build(config: Config) -> Parts:
 
 
 def _windows(config: Config) -> tuple[int | None, ...]:
-    if config.architecture.startswith("Qwen"):
+    if config.architecture in OPTIONAL_WINDOWS:
         no_windows(config)
         return (None,) * config.layers
     native = config.format == "mistral_params_json"
-    supplied = config.architecture == "MistralForCausalLM" and not native
+    supplied = config.architecture in MISTRAL and not native
     return layer_windows(config, MISTRAL_WINDOW if supplied else None)
 
 
 FAMILY = Family(
     serves={
+        "Ernie4_5ForCausalLM": Served(kv_heads=2, head_dim=128, tie_word_embeddings=True),
+        "HunYuanDenseV1ForCausalLM": Served(),
         "LlamaForCausalLM": Served(),
+        "MiMoForCausalLM": Served(kv_heads=32, divides_width=True),
+        "Mistral3ForConditionalGeneration": Served(kv_heads=8, tie_word_embeddings=True, multimodal=True),
         "MistralForCausalLM": Served(kv_heads=8),
+        "Phi3ForCausalLM": Served(),
         "Qwen2ForCausalLM": Served(kv_heads=32, divides_width=True),
         "Qwen3ForCausalLM": Served(kv_heads=32, head_dim=128),
+        "Qwen3VLForConditionalGeneration": Served(kv_heads=32, head_dim=128, multimodal=True),
+        "SmolLM3ForCausalLM": Served(kv_heads=4, tie_word_embeddings=True),
     },
     build=build,
 )
