@@ -66,22 +66,29 @@ def all_reduce(role: str, emit: str = TENSOR_PARALLEL) -> AllReduce:
     return AllReduce(role=role, emit=emit)
 
 
-def projected_attention(layer: Layer, config: Config, module: str, node: Attention) -> None:
-    """Fused query, key and value projection, attention, output projection and its reduction."""
+def projected_attention(layer: Layer, config: Config, module: str, node: Attention, *, gated: bool = False) -> None:
+    """Fused query, key and value projection, attention, output projection and its reduction.
+
+    ``gated``: the projection gives a gate for each query head too, and what attention gives is multiplied with it.
+    """
     value = node.d_v or node.d_h
-    width = (node.n_q + node.n_kv) * node.d_h + node.n_kv * value
+    width = (node.n_q * (2 if gated else 1) + node.n_kv) * node.d_h + node.n_kv * value
     form = config.weights.of_linear
     layer.add(gemm(config, "qkv_proj", width, config.hidden_size, "column", form(f"{module}.qkv_proj")))
     layer.add(node)
+    if gated:
+        layer.add(gate("attn_gate", node.n_q * value, config))
     layer.add(gemm(config, "o_proj", config.hidden_size, node.n_q * value, "row", form(f"{module}.o_proj")))
     layer.add(all_reduce("attn_out"))
 
 
-def dense_mlp(layer: Layer, config: Config, module: str, width: int, *, gated: bool = True) -> None:
+def dense_mlp(
+    layer: Layer, config: Config, module: str, width: int, *, gated: bool = True, after: Sequence[int] | None = None
+) -> None:
     """An MLP of inner ``width``, its gate fused with the up projection where it has one, and its reduction."""
     form, hidden = config.weights.of_linear, config.hidden_size
     name, inner = ("gate_up_proj", 2 * width) if gated else ("up_proj", width)
-    layer.add(gemm(config, name, inner, hidden, "column", form(f"{module}.{name}")))
+    layer.add(gemm(config, name, inner, hidden, "column", form(f"{module}.{name}")), after)
     layer.add(gemm(config, "down_proj", hidden, width, "row", form(f"{module}.down_proj")))
     layer.add(all_reduce("mlp_out"))
 

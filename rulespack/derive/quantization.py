@@ -19,6 +19,7 @@ BF16_SCALE_BYTES: Final = 2
 MXFP8_BLOCK: Final = (32, 32)
 #: Weights that share one scale in MXFP4, which is what tells it from NVFP4 in a compressed-tensors checkpoint.
 MXFP4_GROUP: Final = 32
+MXFP4_PACKED: Final = "mxfp4-pack-quantized"
 
 
 def read_weights(root: Section, text: Section, dtype: str, *, lifted: bool) -> Weights:
@@ -54,6 +55,10 @@ def _read(section: Section, plain: Format, root: Section) -> Weights:
     method = section.string("quant_method").lower().replace("compressed_tensors", "compressed-tensors")
     if method == "fp8" and root.optional_string("model_type") == "deepseek_v4":
         return _deepseek_v4(section, plain, root)
+    if root.optional_string("model_type") == "kimi_k3" and section.optional_string("format") == MXFP4_PACKED:
+        # The engine serves these experts with its own MXFP4 method, which quantizes nothing else
+        # (model_executor/models/config.py, KimiK3ForConditionalGenerationConfig).
+        return _mxfp4(section, plain)
     read = METHODS.get(method)
     if read is None:
         known = ", ".join((*METHODS, "modelopt"))
@@ -115,7 +120,7 @@ def _deepseek_v4(section: Section, plain: Format, root: Section) -> Weights:
 
 
 def _mxfp4(section: Section, plain: Format) -> Weights:
-    """GPT-OSS: only the experts are MXFP4 (0.31.0, quantization/mxfp4.py); its scale layout goes with the format."""
+    """GPT-OSS, Kimi K3: only the experts are MXFP4 (0.31.0, quantization/mxfp4.py), whose scales go with the format."""
     stored = Format("mxfp4")
     return Weights(facts=Quantization(method="mxfp4"), plain=plain, linear=plain, experts=stored, stored=stored)
 

@@ -1,0 +1,120 @@
+"""Gated delta nets with full attention in every few layers: Qwen3-Next, Qwen 3.5, Qwen 3.6.
+
+Source: 0.31.0, model_executor/models/qwen3_next.py, qwen3_5.py; the state's dtype of Qwen 3.5 in
+model_executor/models/config.py; class defaults from transformers_utils/configs/{qwen3_next,qwen3_5,qwen3_5_moe}.py.
+"""
+
+from __future__ import annotations
+
+from rulespack.derive.blocks import (
+    UNLESS_SP_MOE,
+    MoE,
+    dense_mlp,
+    embedding,
+    experts,
+    head,
+    norm,
+    per_layer,
+    projected_attention,
+    read_top_k,
+)
+from rulespack.derive.config import Config, Served
+from rulespack.derive.family import Family, Parts
+from rulespack.derive.layers import Layer
+from rulespack.derive.recurrent import DeltaNet, delta_net, state_dtype
+from rulespack.graph.model import Attention
+
+LINEAR, FULL = "linear_attention", "full_attention"
+NEXT = "Qwen3NextForCausalLM"
+INTERVAL = 4
+
+
+def build(config: Config) -> Parts:
+    """Full attention gates its result, which doubles the query projection. Experts share a gated shared one.
+
+    Under the engine's sequence-parallel MoE the sum after the mixer is a reduce-scatter and the gather before it, which
+    move what the sum moves, so it is stated as the sum it is otherwise.
+    """
+    text = config.text
+    if text.boolean("layer_scale", default=False):
+        text.refuse("layer_scale", "is true, which is not translated")
+    shape = _delta_net(config)
+    node = Attention(kind="gqa", n_q=config.heads, n_kv=config.kv_heads, d_h=config.head_dim())
+    layers = []
+    for index, kind in enumerate(_types(config)):
+        sparse = _is_sparse(config, index)
+        layer = Layer(f"{'gdn' if kind == LINEAR else 'full'}_{'moe' if sparse else 'dense'}")
+        layer.add(norm("input_norm"))
+        if kind == LINEAR:
+            delta_net(layer, config, f"layers.{index}.linear_attn", shape)
+        else:
+            gated = text.boolean("attn_output_gate", default=True)
+            projected_attention(layer, config, f"layers.{index}.self_attn", node, gated=gated)
+        layer.add(norm("post_attn_norm"))
+        if sparse:
+            experts(layer, config, _moe(config, f"layers.{index}.mlp"))
+        else:
+            dense_mlp(layer, config, f"layers.{index}.mlp", text.integer("intermediate_size"))
+        layers.append(layer)
+    return Parts(layers=layers, embedding=embedding(config), head=head(config))
+
+
+def _types(config: Config) -> tuple[str, ...]:
+    """As listed, else full attention in every fourth layer; Qwen 3.5 may state another interval."""
+    text = config.text
+    listed = text.optional_strings("layer_types")
+    if listed is not None:
+        return per_layer(config, "layer_types", listed, (LINEAR, FULL))
+    interval = text.integer("full_attention_interval", default=INTERVAL)
+    if config.architecture == NEXT and interval != INTERVAL:
+        text.refuse("full_attention_interval", f"is {interval}, and the engine takes {INTERVAL}; list layer_types")
+    return tuple(LINEAR if (index + 1) % interval else FULL for index in range(config.layers))
+
+
+def _is_sparse(config: Config, index: int) -> bool:
+    """Qwen 3.5 is all experts or none, by its model type; Qwen3-Next leaves listed layers and steps dense."""
+    text = config.text
+    if config.architecture != NEXT:
+        return config.model_type == "qwen3_5_moe_text"
+    step = text.integer("decoder_sparse_step", default=1)
+    return index not in (text.optional_integers("mlp_only_layers") or ()) and (index + 1) % step == 0
+
+
+def _moe(config: Config, module: str) -> MoE:
+    text = config.text
+    count = text.integer("num_experts")
+    return MoE(
+        module=module,
+        count=count,
+        top_k=read_top_k(config, "num_experts_per_tok", count),
+        width=text.integer("moe_intermediate_size"),
+        shared_width=text.integer("shared_expert_intermediate_size", minimum=0),
+        shared_module="shared_expert",
+        shared_gate=True,
+        reduce=UNLESS_SP_MOE,
+    )
+
+
+def _delta_net(config: Config) -> DeltaNet:
+    """Qwen 3.5 keeps the recurrent state in the dtype it states, Qwen3-Next in the model's own."""
+    text = config.text
+    return DeltaNet(
+        key_heads=text.integer("linear_num_key_heads", default=16),
+        value_heads=text.integer("linear_num_value_heads", default=32),
+        key=text.integer("linear_key_head_dim", default=128),
+        value=text.integer("linear_value_head_dim", default=128),
+        kernel=text.integer("linear_conv_kernel_dim", default=4),
+        state_dtype=None if config.architecture == NEXT else state_dtype(config, "mamba_ssm_dtype", None),
+    )
+
+
+FAMILY = Family(
+    serves={
+        NEXT: Served(kv_heads=2, head_dim=256, max_positions=32768),
+        "Qwen3_5ForCausalLM": Served(kv_heads=4, head_dim=256, max_positions=32768),
+        "Qwen3_5MoeForCausalLM": Served(kv_heads=2, head_dim=256, max_positions=32768),
+        "Qwen3_5ForConditionalGeneration": Served(kv_heads=4, head_dim=256, multimodal=True, max_positions=32768),
+        "Qwen3_5MoeForConditionalGeneration": Served(kv_heads=2, head_dim=256, multimodal=True, max_positions=32768),
+    },
+    build=build,
+)
