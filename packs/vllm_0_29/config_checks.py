@@ -111,7 +111,7 @@ def _heads(rules: Rules, model: Model, deployment: Deployment) -> None:
         )
     if model.heads % tp:
         raise invalid("heads-divide", f"{model.heads} attention heads are not divisible by {tp} ranks", PARALLEL_SOURCE)
-    if deployment.enable_expert_parallel and model.experts == 0:
+    if deployment.enable_expert_parallel and model.experts == 0 and not model.architecture.config_claims_experts:
         raise invalid(
             "experts-for-expert-parallelism",
             "expert parallelism was asked for a model without experts",

@@ -83,56 +83,60 @@ STATEFUL: Final = {
         caches={STATE: CacheName(".short_conv"), KV: ATTENTION}, state=StateFacts(backend="SHORT_CONV_ATTN")
     ),
     "NemotronHForCausalLM": Architecture(
-        caches={STATE: CacheName(".mixer"), KV: CacheName(".mixer.attn")}, state=MAMBA2
+        caches={STATE: CacheName(".mixer"), KV: CacheName(".mixer.attn")}, state=MAMBA2, config_claims_experts=True
     ),
     "Qwen3NextForCausalLM": Architecture(caches=QWEN_NEXT, state=GDN),
     "Qwen3_5ForConditionalGeneration": Architecture(prefix=NESTED_MODEL.prefix, caches=QWEN_NEXT, state=GDN),
     "Qwen3_5MoeForConditionalGeneration": Architecture(prefix=NESTED_MODEL.prefix, caches=QWEN_NEXT, state=GDN),
     "Zamba2ForCausalLM": Architecture(
-        caches={KV: CacheName(pattern="model.attn.{ordinal}"), STATE: CacheName(pattern="{layer}.mixer")},
+        caches={KV: CacheName(pattern="model.attn.{ordinal}"), STATE: CacheName(pattern="{position}.mixer")},
         cache_by_cache=True,
         state=MAMBA2,
     ),
 }
 
 #: ``vllm/model_executor/models/registry.py``, as far as the families are modelled.
-ARCHITECTURES: Final = STATEFUL | sparse_mla.ARCHITECTURES | {
-    "Cohere2ForCausalLM": PLAIN_MODEL,
-    "CohereForCausalLM": PLAIN_MODEL,
-    "DeciLMForCausalLM": PLAIN_MODEL,
-    "DeepseekV2ForCausalLM": PLAIN_MODEL,
-    "DeepseekV3ForCausalLM": PLAIN_MODEL,
-    "Ernie4_5ForCausalLM": PLAIN_MODEL,
-    "Ernie4_5_MoeForCausalLM": PLAIN_MODEL,
-    "Exaone4ForCausalLM": PLAIN_MODEL,
-    "Gemma2ForCausalLM": PLAIN_MODEL,
-    "Gemma3ForCausalLM": Architecture(rope_already_applied=True),
-    "Gemma3ForConditionalGeneration": Architecture(prefix=NESTED_MODEL.prefix, rope_already_applied=True),
-    "Gemma4ForConditionalGeneration": Architecture(prefix=NESTED_MODEL.prefix, wide_heads_take_fa4=True),
-    "Glm4MoeForCausalLM": PLAIN_MODEL,
-    "Glm4MoeLiteForCausalLM": PLAIN_MODEL,
-    "GptOssForCausalLM": Architecture(caches={"kv": CacheName(".attn.attn")}, replicates_kv_heads=False),
-    "GraniteMoeForCausalLM": PLAIN_MODEL,
-    "HunYuanDenseV1ForCausalLM": TRANSFORMERS_MODEL,
-    "KimiK25ForConditionalGeneration": NESTED_MODEL,
-    "Llama4ForConditionalGeneration": NESTED_MODEL,
-    "LlamaForCausalLM": PLAIN_MODEL,
-    "MiMoForCausalLM": PLAIN_MODEL,
-    "MiniCPM3ForCausalLM": PLAIN_MODEL,
-    "MiniMaxM2ForCausalLM": PLAIN_MODEL,
-    "Mistral3ForConditionalGeneration": NESTED_MODEL,
-    "MistralForCausalLM": PLAIN_MODEL,
-    "MistralLarge3ForCausalLM": PLAIN_MODEL,
-    "MixtralForCausalLM": PLAIN_MODEL,
-    "Olmo3ForCausalLM": TRANSFORMERS_MODEL,
-    "Phi3ForCausalLM": PLAIN_MODEL,
-    "Qwen2ForCausalLM": PLAIN_MODEL,
-    "Qwen3ForCausalLM": PLAIN_MODEL,
-    "Qwen3MoeForCausalLM": PLAIN_MODEL,
-    "Qwen3VLForConditionalGeneration": NESTED_MODEL,
-    "Qwen3VLMoeForConditionalGeneration": NESTED_MODEL,
-    "SmolLM3ForCausalLM": TRANSFORMERS_MODEL,
-}
+ARCHITECTURES: Final = (
+    STATEFUL
+    | sparse_mla.ARCHITECTURES
+    | {
+        "Cohere2ForCausalLM": PLAIN_MODEL,
+        "CohereForCausalLM": PLAIN_MODEL,
+        "DeciLMForCausalLM": PLAIN_MODEL,
+        "DeepseekV2ForCausalLM": PLAIN_MODEL,
+        "DeepseekV3ForCausalLM": PLAIN_MODEL,
+        "Ernie4_5ForCausalLM": PLAIN_MODEL,
+        "Ernie4_5_MoeForCausalLM": PLAIN_MODEL,
+        "Exaone4ForCausalLM": PLAIN_MODEL,
+        "Gemma2ForCausalLM": PLAIN_MODEL,
+        "Gemma3ForCausalLM": Architecture(rope_already_applied=True),
+        "Gemma3ForConditionalGeneration": Architecture(prefix=NESTED_MODEL.prefix, rope_already_applied=True),
+        "Gemma4ForConditionalGeneration": Architecture(prefix=NESTED_MODEL.prefix, wide_heads_take_fa4=True),
+        "Glm4MoeForCausalLM": PLAIN_MODEL,
+        "Glm4MoeLiteForCausalLM": PLAIN_MODEL,
+        "GptOssForCausalLM": Architecture(caches={"kv": CacheName(".attn.attn")}, replicates_kv_heads=False),
+        "GraniteMoeForCausalLM": PLAIN_MODEL,
+        "HunYuanDenseV1ForCausalLM": TRANSFORMERS_MODEL,
+        "KimiK25ForConditionalGeneration": NESTED_MODEL,
+        "Llama4ForConditionalGeneration": NESTED_MODEL,
+        "LlamaForCausalLM": PLAIN_MODEL,
+        "MiMoForCausalLM": PLAIN_MODEL,
+        "MiniCPM3ForCausalLM": PLAIN_MODEL,
+        "MiniMaxM2ForCausalLM": PLAIN_MODEL,
+        "Mistral3ForConditionalGeneration": NESTED_MODEL,
+        "MistralForCausalLM": PLAIN_MODEL,
+        "MistralLarge3ForCausalLM": PLAIN_MODEL,
+        "MixtralForCausalLM": PLAIN_MODEL,
+        "Olmo3ForCausalLM": TRANSFORMERS_MODEL,
+        "Phi3ForCausalLM": PLAIN_MODEL,
+        "Qwen2ForCausalLM": PLAIN_MODEL,
+        "Qwen3ForCausalLM": PLAIN_MODEL,
+        "Qwen3MoeForCausalLM": PLAIN_MODEL,
+        "Qwen3VLForConditionalGeneration": NESTED_MODEL,
+        "Qwen3VLMoeForConditionalGeneration": NESTED_MODEL,
+        "SmolLM3ForCausalLM": TRANSFORMERS_MODEL,
+    }
+)
 
 #: Architectures whose checkpoints the release cannot load.
 UNSERVED: Final = {

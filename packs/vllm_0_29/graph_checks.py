@@ -57,7 +57,8 @@ def _architecture(rules: Rules, graph: ModelGraph) -> Iterator[Problem]:
 
 
 def _facts(graph: ModelGraph) -> Iterator[Problem]:
-    for key in REQUIRED_FACTS:
+    attends = any(isinstance(node, Attention) for kind in graph.layer_kinds for node in kind.nodes)
+    for key in REQUIRED_FACTS if attends else ("dtype",):
         if getattr(graph.globals_, key) is None:
             yield _problem("fact-stated", f"global.{key}", "is not stated, and the plan depends on it")
     for kind in graph.layer_kinds:

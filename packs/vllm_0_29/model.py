@@ -43,8 +43,8 @@ class CacheName(msgspec.Struct, frozen=True):
     """How an architecture names one of its caches, and the layer class that owns it (None: the node's own).
 
     ``suffix`` stands behind the architecture's prefix and the layer's index. A ``pattern`` stands for the whole name
-    instead, with ``{layer}``, ``{ordinal}`` (counted over the caches of this name) and ``{past}`` (the layer's index
-    counted on from the number of layers).
+    instead, with ``{layer}``, ``{ordinal}`` (counted over the caches of this name), ``{position}`` (counted over all
+    caches) and ``{past}`` (the layer's index counted on from the number of layers).
     """
 
     suffix: str = ""
@@ -74,6 +74,7 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     is not applied again.
     ``wide_heads_take_fa4``: layers of several head sizes make the release ask for FlashAttention 4.
     ``replicates_kv_heads``: with more ranks than KV heads every rank keeps one; otherwise the release crashes.
+    ``config_claims_experts``: the configuration class states experts whether or not a layer has any.
     ``state_size_heeds_flag``: the model class counts its state in the dtype ``--mamba-ssm-cache-dtype`` asks for.
     ``bfloat16_cache_is_auto``: a bfloat16 cache is taken for ``auto``.
     ``cache_by_cache``: all layers register their first cache before any registers its second.
@@ -87,6 +88,7 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     cache_by_cache: bool = False
     bfloat16_cache_is_auto: bool = False
     replicates_kv_heads: bool = True
+    config_claims_experts: bool = False
     state: StateFacts | None = None
     state_size_heeds_flag: bool = False
 
@@ -194,7 +196,7 @@ def read_model(graph: ModelGraph, architectures: Mapping[str, Architecture]) -> 
             found.append(CacheClass(called.layer_class or _layer_class(use.node), use.node, use.cache))
         class_of.append(classes[key])
         ordinal = counts[use.cache.name] = counts.get(use.cache.name, -1) + 1
-        names.append(_name(architecture, called, use.layer, ordinal, num_layers))
+        names.append(_name(architecture, called, use.layer, ordinal, len(names), num_layers))
     members: list[list[int]] = [[] for _ in found]
     for position, index in enumerate(class_of):
         members[index].append(position)
@@ -202,8 +204,8 @@ def read_model(graph: ModelGraph, architectures: Mapping[str, Architecture]) -> 
     attention = [node for node in nodes if isinstance(node, Attention)]
     main = [node for node in attention if any(cache.kind in ("kv", "window") for cache in node_caches(graph, node))]
     widest = max(main, key=lambda node: node.d_h, default=None)
-    positions = graph.globals_.positions
-    assert positions is not None  # a named problem of check_graph
+    # Only a model without attention may leave its lengths out: check_graph names the problem in any other.
+    positions = graph.globals_.positions or Positions()
     return Model(
         name=graph.name,
         architecture_name=name,
@@ -243,9 +245,11 @@ def read_model(graph: ModelGraph, architectures: Mapping[str, Architecture]) -> 
     )
 
 
-def _name(architecture: Architecture, called: CacheName, layer: int, ordinal: int, num_layers: int) -> str:
+def _name(
+    architecture: Architecture, called: CacheName, layer: int, ordinal: int, position: int, num_layers: int
+) -> str:
     if called.pattern is not None:
-        return called.pattern.format(layer=layer, ordinal=ordinal, past=layer + num_layers)
+        return called.pattern.format(layer=layer, ordinal=ordinal, position=position, past=layer + num_layers)
     return f"{architecture.prefix}{layer}{called.suffix}"
 
 
