@@ -187,7 +187,8 @@ def read_model(graph: ModelGraph, architectures: Mapping[str, Architecture]) -> 
     counts: dict[str, int] = {}
     classes: dict[tuple[object, ...], int] = {}
     found: list[CacheClass] = []
-    names, class_of = [], []
+    names: list[str] = []
+    class_of: list[int] = []
     for use in owned:
         called = architecture.caches[use.cache.name]
         key = (_facts(use.node), use.cache.name, use.cache.tokens_per_entry)
