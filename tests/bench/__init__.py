@@ -1,0 +1,1 @@
+"""How fast it answers, measured on demand: ``python -m tests.bench``. Never part of the test run."""

@@ -1,0 +1,10 @@
+"""``python -m tests.bench``."""
+
+from __future__ import annotations
+
+import sys
+
+from .run import main
+
+if __name__ == "__main__":
+    sys.exit(main())
