@@ -158,16 +158,21 @@ def _moe(config: Config, module: str) -> MoE:
 def _residual(role: str, config: Config, every: int | None, index: int, *, late: bool) -> Elementwise:
     """The norm before a half: of the residual stream, or of what attends over the residuals kept so far.
 
-    One residual is kept for each ``every`` layers, at the first of them, before that layer's own half. Reading them,
-    the running sum and what the half before gave, writing the sum and the result, is one launch.
+    One residual is kept for each ``every`` layers: the running sum, stored by the first of them before its first half;
+    the sum then starts anew. Reading what is kept, bringing the sum up to date and writing the result is one launch.
     """
     if every is None:
         return norm(role)
-    kept = -(-index // every)
-    writes = index % every == 0
-    if late and writes:
-        kept += 1
-    values = kept + 2 + 2 + (1 if writes and not late else 0)
+    stores = index % every == 0
+    kept = -(-index // every) + (1 if late and stores else 0)
+    # Before the first half of all, and where the sum started anew, there is nothing to add to it.
+    adds = not stores if late else index > 0
+    return _attention_over_residuals(role, config, kept, adds=adds, stores=stores and not late)
+
+
+def _attention_over_residuals(role: str, config: Config, kept: int, *, adds: bool, stores: bool) -> Elementwise:
+    """The sum read and the result written, the residuals read; what is added read and the sum written; one stored."""
+    values = kept + 2 + (2 if adds else 0) + (1 if stores else 0)
     return Elementwise(role=role, bytes_per_token=values * config.hidden_size * DTYPE_BITS[config.dtype] // 8)
 
 
@@ -176,8 +181,7 @@ def _head(config: Config, every: int | None) -> tuple[AnyNode, ...]:
     if every is None:
         return head(config)
     kept = -(-config.layers // every)
-    values = (kept + 3) * config.hidden_size * DTYPE_BITS[config.dtype] // 8
-    return (Elementwise(role="residual_attention", bytes_per_token=values), *head(config))
+    return (_attention_over_residuals("residual_attention", config, kept, adds=True, stores=False), *head(config))
 
 
 FAMILY = Family(
