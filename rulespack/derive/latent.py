@@ -6,8 +6,8 @@ Source: 0.31.0, model_executor/models/deepseek_v2.py (dense and the indexer's ca
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -20,9 +20,9 @@ from rulespack.graph.vocabulary import DTYPE_BITS
 FP32: Final = 4
 #: Values of an index key that share one FP32 scale (deepseek_v2.py, the indexer).
 INDEX_BLOCK: Final = 128
-#: The packed records of a latent of 512 and a rotary part of 64: FP8 values, a scale for each 128, BF16 rotary part;
-#: and the NVFP4 one of 0.31.0 (mla_attention.py, MLAAttention.get_kv_cache_spec).
-PACKED_SHAPE: Final = (512, 64)
+#: The packed records of a latent of 512: FP8 values, a scale for each 128, room for a BF16 rotary part of 64; and the
+#: NVFP4 one of 0.31.0 (mla_attention.py, MLAAttention.get_kv_cache_spec).
+PACKED_RANK: Final = 512
 PACKED_RECORDS: Final[Mapping[str, int]] = {"fp8_ds_mla": 656, "nvfp4_ds_mla": 352}
 
 
@@ -59,6 +59,11 @@ class Indexer(msgspec.Struct, frozen=True, kw_only=True):
     heads: int
     width: int
     topk: int
+
+
+#: What adds an indexer to a layer and returns where its selection is: layer, configuration, module, indexer, latent,
+#: and the indices of the layer's normed input and of its normed low-rank query.
+Scores: TypeAlias = Callable[[Layer, Config, str, Indexer, Latent, int, int], int]
 
 
 def read_latent(config: Config, prefix: str = "", heads: int | None = None) -> Latent:
@@ -104,11 +109,13 @@ def sparse_attention(
     topk: int,
     indexer: Indexer | None,
     cache: Cache | None = None,
+    scores: Scores | None = None,
 ) -> None:
     """Latent attention over the ``topk`` tokens an indexer selected: this layer's own, or an earlier layer's.
 
-    ``cache`` is the latent cache where it is not the plain one. The key and value halves of ``kv_b_proj`` are folded
-    into the queries and the output, so it runs once for each query and never over the context.
+    ``scores`` adds the indexer where it is not DeepSeek's, ``cache`` is the latent cache where it is not the plain one.
+    The key and value halves of ``kv_b_proj`` are folded into the queries and the output, so it runs once for each
+    query and never over the context.
     """
     entry = layer.last
     query, latent, low = latent_projections(layer, config, module, shape)
@@ -119,7 +126,8 @@ def sparse_attention(
     )
     before = [layer.add(store, [latent])]
     if indexer is not None:
-        before.append(index_scores(layer, config, f"{module}.indexer", indexer, shape, entry, low))
+        add = scores or index_scores
+        before.append(add(layer, config, f"{module}.indexer", indexer, shape, entry, low))
     before.append(layer.add(_kv_b_proj(config, module, shape), [query]))
     kept = cache or Cache(
         name="kv",
@@ -178,7 +186,7 @@ def latent_records(shape: Latent) -> dict[str, int]:
     """Bytes of one cached latent under the cache dtypes whose record is not the model's own dtype."""
     width = shape.rank + shape.rope
     plain = {"fp8": width, "fp8_e4m3": width}
-    return {**PACKED_RECORDS, **plain} if (shape.rank, shape.rope) == PACKED_SHAPE else plain
+    return {**PACKED_RECORDS, **plain} if shape.rank == PACKED_RANK else plain
 
 
 def output_projection(layer: Layer, config: Config, module: str, shape: Latent, entry: int) -> None:
