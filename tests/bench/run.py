@@ -7,6 +7,7 @@ command and the import are given against a bare interpreter of the same run, one
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -84,18 +85,22 @@ def warm_plans(calls: int) -> list[Warm]:
 
 
 def processes(runs: int) -> list[Process]:
-    """A bare interpreter, the import and the command, ``runs`` times in turn after one that is not counted."""
+    """A bare interpreter, the import and the command, ``runs`` times in turn after one that is not counted.
+
+    That one leaves the compiled modules behind, as an installation does.
+    """
     commands = {
         "python -c pass": [PYTHON, "-c", "pass"],
         "import rulespack": [PYTHON, "-c", "import rulespack"],
         f"rulespack {' '.join(COMMAND)}": [*script(), *COMMAND],
         "... --format json": [*script(), *COMMAND, "--format", "json"],
     }
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     times: dict[str, list[float]] = {name: [] for name in commands}
     for turn in range(runs + 1):
         for name, words in commands.items():
             start = perf_counter()
-            subprocess.run(words, stdout=subprocess.DEVNULL, check=True)
+            subprocess.run(words, stdout=subprocess.DEVNULL, env=environment, check=True)
             if turn:
                 times[name].append((perf_counter() - start) * 1000)
     return [Process(name, taken) for name, taken in times.items()]
