@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from vllm_0_29 import sparse_mla
+from vllm_0_29 import deepseek_v4, sparse_mla
 from vllm_0_29.backend_facts import FP8, NVFP4, PER_TOKEN_HEAD, PLAIN, TURBOQUANT
 from vllm_0_29.model import Architecture, CacheName, StateFacts, Unserved
 from vllm_0_29.rules import Connector
@@ -99,6 +99,7 @@ STATEFUL: Final = {
 ARCHITECTURES: Final = (
     STATEFUL
     | sparse_mla.ARCHITECTURES
+    | deepseek_v4.ARCHITECTURES
     | {
         "Cohere2ForCausalLM": PLAIN_MODEL,
         "CohereForCausalLM": PLAIN_MODEL,

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from vllm_0_29 import backend_facts as earlier
-from vllm_0_29.backend_facts import BLHNC, LBHNC, Backend, Kernel, Want, handed
+from vllm_0_29.backend_facts import BLHNC, LBHNC, Backend, Kernel, Want
 
 #: Latent widths of the dense MLA kernels; TRITON_MLA takes any.
 DENSE_MLA_HEADS: Final = earlier.DENSE_MLA_HEADS | {512}
@@ -154,13 +154,6 @@ COMPOSITES: Final = (
     ),
 )
 
-
-#: ``vllm/v1/attention/backends/mla/sparse_swa.py`` and ``compressor_utils.py``.
-DEEPSEEK: Final = (
-    handed("DEEPSEEK_SPARSE_SWA", lambda want: Kernel((32,), multiples=True)),
-    handed("CompressorBackend"),
-)
-
 #: Also the sparse kernels of new GPUs, and what needs a package that is no requirement.
 IDLE: Final = earlier.IDLE | {"FLASHINFER_MLA_SPARSE_SM90", "FLASHINFER_MLA_SPARSE_DSV41", "B12X"}
 
@@ -172,7 +165,7 @@ BACKENDS: Final = {
         )
         for name in FIXED_WIDTH_MLA
     },
-    **{backend.name: backend for backend in (FLASH_ATTN, FLASHINFER, *COMPOSITES, *DEEPSEEK)},
+    **{backend.name: backend for backend in (FLASH_ATTN, FLASHINFER, *COMPOSITES)},
 }
 
 
