@@ -25,7 +25,7 @@ STATE_DTYPES: Final = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 class Mamba2(msgspec.Struct, frozen=True, kw_only=True):
     """A Mamba-2 mixer: ``heads`` share ``inner`` channels, ``groups`` share the ``state`` inputs and outputs.
 
-    ``state_dtype`` is the recurrent state's format where it is not the model's own.
+    ``state_dtype`` is the recurrent state's format where it does not follow the model's own.
     """
 
     inner: int
@@ -148,14 +148,13 @@ def short_conv(layer: Layer, config: Config, module: str, channels: int, kernel:
 
 
 def state_dtype(config: Config, key: str, default: str | None) -> str | None:
-    """The format ``key`` or the class gives the recurrent state, None where that is the model's own."""
+    """The format ``key`` or the class gives the recurrent state; None where neither does, and it follows the model's."""
     stated = config.text.optional_string(key) or default
     if stated is None:
         return None
     if stated not in STATE_DTYPES:
         config.text.refuse(key, f"{stated!r} is not a dtype of a state; known are {', '.join(STATE_DTYPES)}")
-    dtype = STATE_DTYPES[stated]
-    return None if dtype == config.dtype else dtype
+    return STATE_DTYPES[stated]
 
 
 def time_step_rank(config: Config, key: str) -> int:
