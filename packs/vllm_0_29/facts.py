@@ -117,6 +117,7 @@ ARCHITECTURES: Final = (
         "Glm4MoeLiteForCausalLM": PLAIN_MODEL,
         "GptOssForCausalLM": Architecture(caches={"kv": CacheName(".attn.attn")}, replicates_kv_heads=False),
         "GraniteMoeForCausalLM": PLAIN_MODEL,
+        "HYV3ForCausalLM": PLAIN_MODEL,
         "HunYuanDenseV1ForCausalLM": TRANSFORMERS_MODEL,
         "KimiK25ForConditionalGeneration": NESTED_MODEL,
         "Llama4ForConditionalGeneration": NESTED_MODEL,

@@ -88,10 +88,17 @@ def test_longrope_starts_from_the_length_it_was_trained_at(write: Write, llama: 
 
 
 def test_the_smallest_length_stated_is_the_models(write: Write, llama: dict[str, Any]) -> None:
-    facts = derive_file(write({**llama, "model_max_length": 16384, "max_seq_len": 4096})).globals_
+    facts = derive_file(write({**llama, "seq_length": 16384, "max_seq_len": 4096})).globals_
     assert facts.positions is not None
     assert facts.positions.max_position_embeddings == facts.context_window == 4096
-    assert facts.positions.model_max_length == 16384
+
+
+@pytest.mark.parametrize("length", [1024, 131072])
+def test_a_model_max_length_goes_before_any_other(write: Write, llama: dict[str, Any], length: int) -> None:
+    facts = derive_file(write({**llama, "model_max_length": length})).globals_
+    assert facts.context_window == length
+    assert facts.positions is not None
+    assert facts.positions.model_max_length == length
 
 
 def test_a_text_configuration_is_read_where_there_is_one(write: Write, llama: dict[str, Any]) -> None:

@@ -1,10 +1,14 @@
-"""Grouped-query attention, some dense layers, then experts with shared ones beside them: GLM 4.5 to 4.7, ERNIE 4.5.
+"""Grouped-query attention, dense layers at first, then experts with shared ones: GLM 4.5 to 4.7, ERNIE 4.5, Hunyuan 3.
 
-Source: 0.31.0, model_executor/models/glm4_moe.py, ernie45_moe.py; class defaults from transformers' Glm4MoeConfig and
-Ernie4_5_MoeConfig.
+Source: 0.31.0, model_executor/models/glm4_moe.py, ernie45_moe.py, hy_v3.py; class defaults from transformers'
+Glm4MoeConfig and Ernie4_5_MoeConfig, and from transformers_utils/configs/hy_v3.py.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Container
+
+import msgspec
 
 from rulespack.derive.blocks import (
     TENSOR_PARALLEL,
@@ -14,6 +18,7 @@ from rulespack.derive.blocks import (
     experts,
     head,
     norm,
+    per_layer,
     projected_attention,
     read_top_k,
 )
@@ -24,19 +29,19 @@ from rulespack.derive.weights import Format
 from rulespack.derive.windows import layer_windows
 from rulespack.graph.model import Attention
 
-GLM = "Glm4MoeForCausalLM"
-ERNIE = "Ernie4_5_MoeForCausalLM"
+#: The inner width of one expert where Hunyuan's configuration leaves it out.
+HUNYUAN_WIDTH = 1536
 
 
 def build(config: Config) -> Parts:
     """Routers are float32, and the classes sum after their experts whatever the MoE's parallelism."""
     text = config.text
-    ernie = config.architecture == ERNIE
-    count = text.integer("moe_num_experts" if ernie else "n_routed_experts")
-    top_k = read_top_k(config, "moe_k" if ernie else "num_experts_per_tok", count)
-    width = text.integer("moe_intermediate_size")
-    shared = (_ernie_shared if ernie else _glm_shared)(config)
-    sparse_layers = (_ernie_sparse if ernie else _glm_sparse)(config)
+    dialect = DIALECTS[config.architecture]
+    count = text.integer(dialect.count)
+    top_k = read_top_k(config, dialect.top_k, count)
+    width = _hunyuan_width(config) if dialect is HUNYUAN else text.integer("moe_intermediate_size")
+    shared = text.optional_integer(dialect.shared, minimum=0) if text.states(dialect.shared) else dialect.shared_count
+    sparse_layers = dialect.sparse(config)
     head_dim = config.head_dim()
     layers = []
     for index, window in enumerate(layer_windows(config)):
@@ -59,7 +64,8 @@ def build(config: Config) -> Parts:
                 count=count,
                 top_k=top_k,
                 width=width,
-                shared_width=shared * width,
+                shared_width=(shared or 0) * width,
+                shared_module=dialect.shared_module,
                 router=Format("fp32"),
                 reduce=TENSOR_PARALLEL,
             )
@@ -70,35 +76,67 @@ def build(config: Config) -> Parts:
     return Parts(layers=layers, embedding=embedding(config), head=head(config))
 
 
-def _glm_shared(config: Config) -> int:
-    return config.text.optional_integer("n_shared_experts", minimum=0) or 0
+def _after_the_first(config: Config) -> range:
+    """Every layer but the first ones. A list of types beside that number is not read by the engine, and must agree."""
+    text = config.text
+    sparse = range(text.integer("first_k_dense_replace", minimum=0, default=1), config.layers)
+    types = text.optional_strings("mlp_layer_types")
+    if types is not None:
+        listed = per_layer(config, "mlp_layer_types", types, ("dense", "sparse"))
+        if any((kind == "sparse") != (index in sparse) for index, kind in enumerate(listed)):
+            text.refuse("mlp_layer_types", f"is not dense in the first {sparse.start} layers, which the engine runs")
+    return sparse
 
 
-def _glm_sparse(config: Config) -> range:
-    """Every layer but the first ones."""
-    return range(config.text.integer("first_k_dense_replace", minimum=0, default=1), config.layers)
-
-
-def _ernie_shared(config: Config) -> int:
-    return config.text.integer("moe_num_shared_experts", minimum=0, default=2)
-
-
-def _ernie_sparse(config: Config) -> frozenset[int]:
-    """Every so many layers from the first to the last one named; -1 names the model's last."""
+def _between_two(config: Config) -> frozenset[int]:
+    """ERNIE: every so many layers from the first to the last one named; -1 names the model's last."""
     text = config.text
     if not text.boolean("use_moe", default=True):
         return frozenset()
     start = text.integer("moe_layer_start_index", minimum=0, default=1)
     end = text.integer("moe_layer_end_index", minimum=-1, default=-1)
     interval = text.integer("moe_layer_interval", default=1)
-    last = config.layers - 1 if end == -1 else end
+    last = config.layers - 1 if end == -1 else min(end, config.layers - 1)
     return frozenset(index for index in range(start, last + 1) if (index + 1) % interval == 0)
 
 
+def _hunyuan_width(config: Config) -> int:
+    """The engine reads one spelling of the width, Transformers the other."""
+    text = config.text
+    width = text.integer("expert_hidden_dim", default=HUNYUAN_WIDTH)
+    if text.has("moe_intermediate_size") and text.integer("moe_intermediate_size") != width:
+        text.refuse("moe_intermediate_size", f"is not {width}, the expert_hidden_dim that the engine reads")
+    return width
+
+
+class Dialect(msgspec.Struct, frozen=True):
+    """Where the classes differ: the keys of the experts, and which layers have them.
+
+    ``shared_count`` is how many shared experts the class supplies where the key is left out.
+    """
+
+    count: str
+    top_k: str
+    shared: str
+    shared_count: int
+    sparse: Callable[[Config], Container[int]]
+    shared_module: str = "shared_experts"
+
+
+GLM = Dialect("n_routed_experts", "num_experts_per_tok", "n_shared_experts", 1, _after_the_first)
+ERNIE = Dialect("moe_num_experts", "moe_k", "moe_num_shared_experts", 2, _between_two)
+HUNYUAN = Dialect("num_experts", "num_experts_per_tok", "num_shared_experts", 1, _after_the_first, "shared_mlp")
+DIALECTS = {
+    "Ernie4_5_MoeForCausalLM": ERNIE,
+    "Glm4MoeForCausalLM": GLM,
+    "HYV3ForCausalLM": HUNYUAN,
+}
+
 FAMILY = Family(
     serves={
-        GLM: Served(kv_heads=8),
-        ERNIE: Served(kv_heads=4, tie_word_embeddings=True),
+        "Ernie4_5_MoeForCausalLM": Served(kv_heads=4, tie_word_embeddings=True),
+        "Glm4MoeForCausalLM": Served(kv_heads=8),
+        "HYV3ForCausalLM": Served(kv_heads=8, head_dim=128),
     },
     build=build,
 )
