@@ -1,0 +1,149 @@
+"""Qwen4-exp: gated delta nets, sparse attention over compressed keys, n-gram embeddings, gated hyper-connections.
+
+Source: 0.31.0, models/qwen4_exp/config.py, models/qwen4_exp/nvidia/{model,qsa,indexer_qsa,hyperconnection,ple_layer,
+ngram_embedding}.py, common/qsa_cache.py; class defaults from models/qwen4_exp/config.py and
+transformers_utils/configs/qwen3_next.py.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rulespack.derive.blocks import (
+    TENSOR_PARALLEL,
+    MoE,
+    dense_mlp,
+    embedding,
+    experts,
+    gemm,
+    head,
+    per_layer,
+    read_top_k,
+)
+from rulespack.derive.config import Config, Served
+from rulespack.derive.families.qwen4_exp.attention import full_attention, read_indexer
+from rulespack.derive.families.qwen4_exp.ngrams import ngram_embedding, read_ngrams
+from rulespack.derive.family import Family, Parts
+from rulespack.derive.layers import Layer
+from rulespack.derive.recurrent import DeltaNet, delta_net, state_dtype
+from rulespack.graph.model import AnyNode, Elementwise
+from rulespack.graph.vocabulary import DTYPE_BITS
+
+LINEAR: Final = "linear_attention"
+FULL: Final = ("full_attention", "qwen_sparse_attention")
+INTERVAL: Final = 4
+STREAMS, LOW_RANK = 4, 320
+#: What the rows of the fused mixing projection are padded to.
+ALIGNMENT: Final = 16
+
+
+def build(config: Config) -> Parts:
+    """Each layer by its type; listed ones begin with an n-gram embedding."""
+    text = config.text
+    streams = text.integer("hc_count", minimum=2, default=STREAMS)
+    shape, indexer, ngrams = _delta_net(config), read_indexer(config), read_ngrams(config, streams)
+    layers = []
+    for index, kind in enumerate(_types(config)):
+        sparse = _is_sparse(config, index)
+        label = f"{'gdn' if kind == LINEAR else 'full'}_{'moe' if sparse else 'dense'}"
+        layer = Layer(f"{label}_ngram" if index in ngrams else label)
+        if index in ngrams:
+            layer.add(_combined(config, streams, "ngram"))
+            ngram_embedding(layer, config, ngrams[index], f"layers.{index}.ple")
+        _mixed(layer, config, streams, "attn")
+        module = f"layers.{index}"
+        if kind == LINEAR:
+            delta_net(layer, config, f"{module}.linear_attn", shape)
+        else:
+            full_attention(layer, config, f"{module}.self_attn", indexer)
+        _mixed(layer, config, streams, "mlp")
+        if sparse:
+            experts(layer, config, _moe(config, f"{module}.mlp"))
+        else:
+            dense_mlp(layer, config, f"{module}.mlp", text.integer("intermediate_size"))
+        layers.append(layer)
+    return Parts(layers=layers, embedding=embedding(config), head=_head(config, streams))
+
+
+def _types(config: Config) -> tuple[str, ...]:
+    listed = config.text.optional_strings("layer_types")
+    if listed is not None:
+        return per_layer(config, "layer_types", listed, (LINEAR, *FULL))
+    interval = config.text.integer("full_attention_interval", default=INTERVAL)
+    if interval != INTERVAL:
+        config.text.refuse(
+            "full_attention_interval", f"is {interval}, and the engine takes {INTERVAL}; list layer_types"
+        )
+    return tuple(LINEAR if (index + 1) % interval else FULL[0] for index in range(config.layers))
+
+
+def _is_sparse(config: Config, index: int) -> bool:
+    text = config.text
+    step = text.integer("decoder_sparse_step", default=1)
+    listed = text.optional_integers("mlp_only_layers") or ()
+    return bool(text.optional_integer("num_experts", minimum=0)) and index not in listed and (index + 1) % step == 0
+
+
+def _moe(config: Config, module: str) -> MoE:
+    """The engine refuses its sequence-parallel MoE for this class, so the sum always follows."""
+    text = config.text
+    count = text.integer("num_experts")
+    return MoE(
+        module=module,
+        count=count,
+        top_k=read_top_k(config, "num_experts_per_tok", count),
+        width=text.integer("moe_intermediate_size"),
+        shared_width=text.integer("shared_expert_intermediate_size", minimum=0),
+        shared_module="shared_expert",
+        shared_gate=True,
+        reduce=TENSOR_PARALLEL,
+    )
+
+
+def _delta_net(config: Config) -> DeltaNet:
+    text = config.text
+    return DeltaNet(
+        key_heads=text.integer("linear_num_key_heads", default=16),
+        value_heads=text.integer("linear_num_value_heads", default=32),
+        key=text.integer("linear_key_head_dim", default=128),
+        value=text.integer("linear_value_head_dim", default=128),
+        kernel=text.integer("linear_conv_kernel_dim", default=4),
+        state_dtype=state_dtype(config, "mamba_ssm_dtype", None),
+    )
+
+
+def _combined(config: Config, streams: int, half: str) -> Elementwise:
+    """The half before added to every stream, each stream normed."""
+    moved = (1 + 3 * streams) * config.hidden_size * DTYPE_BITS[config.dtype] // 8
+    return Elementwise(role=f"hc_{half}_combine_norm", bytes_per_token=moved)
+
+
+def _mixed(layer: Layer, config: Config, streams: int, half: str, *, last: bool = False) -> None:
+    """Before a half: gates of every stream from a low rank of them all, and their gated mean.
+
+    The weights the half's output is added with come from the same projection; after the last half there are none.
+    """
+    rank, width = config.text.integer("hc_lowrank", default=LOW_RANK), streams * config.hidden_size
+    plain, element = config.weights.plain, DTYPE_BITS[config.dtype] // 8
+    layer.add(_combined(config, streams, half))
+    rows = rank if last else -(-(rank + streams) // ALIGNMENT) * ALIGNMENT
+    layer.add(gemm(config, f"hc_{half}_down", rows, width, "replicated", plain))
+    layer.add(gemm(config, f"hc_{half}_up", width, rank, "replicated", plain))
+    moved = (2 * streams + 1) * config.hidden_size * element
+    layer.add(Elementwise(role=f"hc_{half}_gate_mix", bytes_per_token=moved))
+
+
+def _head(config: Config, streams: int) -> tuple[AnyNode, ...]:
+    """The streams mixed once more, which takes the final norm's place, and the LM head."""
+    layer = Layer("head")
+    _mixed(layer, config, streams, "final", last=True)
+    return (*layer.nodes, head(config)[-1])
+
+
+FAMILY = Family(
+    serves={
+        "Qwen4ExpForCausalLM": Served(kv_heads=2, head_dim=256, max_positions=32768),
+        "Qwen4ExpForConditionalGeneration": Served(kv_heads=2, head_dim=256, multimodal=True, max_positions=32768),
+    },
+    build=build,
+)
