@@ -21,7 +21,6 @@ from vllm_0_29 import (
     scheduler,
     sparse_mla,
     specs,
-    stages,
     state,
 )
 from vllm_0_29.model import STATE_LAYER
@@ -44,7 +43,6 @@ RULES = Rules(
     architectures=facts.ARCHITECTURES,
     unserved=facts.UNSERVED,
     check_deployment=config_checks.check_deployment,
-    check_stages=stages.no_check,
     scaled_length=lengths.scaled_length,
     max_model_len=lengths.max_model_len,
     batch_sizes=scheduler.batch_sizes,
@@ -80,6 +78,7 @@ RULES = Rules(
     promote=manager.promote,
     state_bucket=groups.state_bucket,
     block_alignment=groups.no_alignment,
+    aliased_groups=groups.no_aliases,
     groups=groups.groups,
     pages=pages.pages,
     window_pages=pages.window_pages,

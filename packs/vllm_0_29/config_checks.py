@@ -58,6 +58,8 @@ def check_deployment(rules: Rules, model: Model, deployment: Deployment) -> None
     if len(stated) > 1 or "gpu" not in stated:
         for check in STATED_CHECKS:
             check(rules, model, deployment)
+    if model.architecture.check is not None:
+        model.architecture.check(model, deployment)
 
 
 def _check_name(rules: Rules, name: str) -> None:

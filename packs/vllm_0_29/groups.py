@@ -44,6 +44,14 @@ class Part(msgspec.Struct, frozen=True):
     spec: Spec
 
 
+class Aliased(msgspec.Struct, frozen=True):
+    """Groups whose caches lie in each other's pages: the groups, every spec with the page it lies in, and why."""
+
+    parts: list[Part]
+    specs: tuple[Spec, ...]
+    because: str
+
+
 def groups(rules: Rules, deployment: Deployment, resolution: Resolution, owned: OwnedCaches) -> Grouping:
     """The groups in the engine's order and the bytes of a block.
 
@@ -57,12 +65,16 @@ def groups(rules: Rules, deployment: Deployment, resolution: Resolution, owned: 
         return Grouping(groups=(), pages=(), bytes_per_block=0)
     everything = tuple(range(len(spec_of)))
     pages = [specs[index].page_size_bytes for index in spec_of]
+    alignment = rules.block_alignment(specs)
     if mergeable(rules, specs):
         parts = [Part(everything, merged(specs))]
         rule, because, source = "one-group", "every cache has the same spec", SOURCE
     elif len({rules.uniform_key(spec) for spec in specs}) == 1:
         parts = [Part(everything, uniform_type([specs[index] for index in spec_of]))]
         rule, because, source = "one-type-group", "the caches differ in page size alone, and grow alike", SOURCE
+    elif (aliased := rules.aliased_groups(owned)) is not None:
+        parts, rule, because, source = aliased.parts, "aliased-groups", aliased.because, SOURCE
+        pages, alignment = [aliased.specs[index].page_size_bytes for index in spec_of], 1
     elif resolution.resolved.kv_cache_layout in BLOCK_OUTERMOST and len({spec.page_size_bytes for spec in specs}) > 1:
         parts = packed(rules, specs, spec_of)
         rule, because, source = (
@@ -80,8 +92,8 @@ def groups(rules: Rules, deployment: Deployment, resolution: Resolution, owned: 
         else:
             parts, because = uniform_page(rules, equal, spec_of)
             rule, source = "equal-page-groups", PAGE_SOURCE
-    whole = block_cost(rules, owned.specs, [part.caches for part in parts], pages)
-    stages = staged(rules, owned, parts, pages)
+    whole = block_cost([part.caches for part in parts], pages, alignment)
+    stages = staged(owned, parts, pages, alignment)
     cost = stages[0].bytes_per_block if stages else whole
     shown = tuple(CacheGroup(caches=part.caches, spec=part.spec) for part in parts)
     reasons = (
@@ -104,21 +116,20 @@ def groups(rules: Rules, deployment: Deployment, resolution: Resolution, owned: 
     )
 
 
-def block_cost(rules: Rules, specs: Sequence[Spec], groups: Sequence[Sequence[int]], pages: Sequence[int]) -> int:
-    """Bytes of a block: what the widest group needs, rounded up to what the caches' strides ask for."""
-    alignment = rules.block_alignment(specs)
+def block_cost(groups: Sequence[Sequence[int]], pages: Sequence[int], alignment: int) -> int:
+    """Bytes of a block: what the widest group needs, rounded up to ``alignment``."""
     widest = max(sum(pages[i] for i in caches) for caches in groups)
     return cdiv(widest, alignment) * alignment
 
 
-def staged(rules: Rules, owned: OwnedCaches, parts: Sequence[Part], pages: Sequence[int]) -> tuple[Stage, ...] | None:
+def staged(owned: OwnedCaches, parts: Sequence[Part], pages: Sequence[int], alignment: int) -> tuple[Stage, ...] | None:
     """Each pipeline stage's part of every group and its own block; None where there is one stage."""
     if not owned.stage_of:
         return None
     stages = []
     for stage in range(max(owned.stage_of) + 1):
         held = tuple(tuple(i for i in part.caches if owned.stage_of[i] == stage) for part in parts)
-        stages.append(Stage(held, block_cost(rules, owned.specs, held, pages)))
+        stages.append(Stage(held, block_cost(held, pages, alignment)))
     return tuple(stages)
 
 
@@ -317,6 +328,11 @@ def _repeats(shapes: Sequence[dict[int, list[int]]]) -> int | None:
     least = max(mixed)
     candidates = range(least, max(balanced) + 1)
     return min(candidates, key=lambda d: (sum((d - count % d) % d for count in balanced), -d), default=least)
+
+
+def no_aliases(owned: OwnedCaches) -> Aliased | None:
+    """No cache lies in another's page."""
+    return None
 
 
 def no_alignment(specs: Sequence[Spec]) -> int:

@@ -41,6 +41,8 @@ def kernel_block_check(
         for part in resolution.backends:
             if part.caches[0] in group.caches:
                 cls = model.classes[model.class_of[part.caches[0]]]
+                if cls.layer_class == STATE_LAYER:
+                    continue
                 want = wants(rules, model, deployment, cls, part.cache_dtype, resolution.resolved.cache_dtype)
                 kernels.append(rules.backends[part.backend].kernel(want))
         size = group.spec.block_size

@@ -5,7 +5,8 @@ Everything here depends on the graph alone and is kept with it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,6 +23,9 @@ from rulespack.graph.model import (
 )
 from rulespack.graph.stack import layers, node_caches, owned_caches, uses
 from vllm_0_29.shards import Shard, read_shards
+
+if TYPE_CHECKING:
+    from rulespack.deployment import Deployment
 
 #: torch's names of the formats a model computes in.
 MODEL_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
@@ -78,6 +82,8 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     ``state_size_heeds_flag``: the model class counts its state in the dtype ``--mamba-ssm-cache-dtype`` asks for.
     ``bfloat16_cache_is_auto``: a bfloat16 cache is taken for ``auto``.
     ``cache_by_cache``: all layers register their first cache before any registers its second.
+    ``check`` refuses deployments the model class cannot have, ``check_stages`` pipeline stages it cannot be cut into,
+    by the stage of each layer.
     """
 
     prefix: str = "model.layers."
@@ -90,6 +96,8 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     replicates_kv_heads: bool = True
     config_claims_experts: bool = False
     state: StateFacts | None = None
+    check: Callable[[Model, Deployment], None] | None = None
+    check_stages: Callable[[Model, Sequence[int]], None] | None = None
     state_size_heeds_flag: bool = False
 
 

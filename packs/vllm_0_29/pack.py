@@ -148,7 +148,7 @@ class Pack:
             specs=tuple(specs),
             spec_of=tuple(spec_of),
             backends=counts,
-            stage_of=stage_of(self.rules, model, deployment),
+            stage_of=stage_of(model, deployment),
             reasons=tuple(reasons),
         )
 

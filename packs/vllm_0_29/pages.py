@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rulespack.errors import BadPack, not_modelled
 from rulespack.kv.pages import PageCount
+from vllm_0_29.pool import RINGS
 from vllm_0_29.state import CHECKPOINT_BLOCKS
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def pages(deployment: Deployment, resolution: Resolution, spec: Spec) -> PageCou
         assert spec.attention_chunk_size is not None
         in_flight = resolution.resolved.max_in_flight_tokens
         return PageCount(spec.block_size, bound=spec.attention_chunk_size + in_flight)
-    if kind == "CircularBufferSpec":
+    if kind in RINGS:
         return PageCount(spec.block_size, bound=0, extra=1)
     if kind == "MambaSpec":
         return _state_pages(resolution, spec)

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from vllm_0_29.model import Model
     from vllm_0_29.rules import Rules
 
+#: Caches of one block, whatever the request's length.
+RINGS = frozenset({"CircularBufferSpec", "KpoolTailSpec"})
+
 CHECK_SOURCE = "vllm/v1/core/kv_cache_utils.py: get_kv_cache_configs"
 SIZES_SOURCE = "vllm/v1/core/kv_cache_utils.py: resolve_kv_cache_block_sizes"
 CAPACITY_SOURCE = "vllm/v1/core/kv_cache_utils.py: get_kv_cache_capacity"
@@ -161,7 +164,7 @@ def scheduler_sizes(
 
 def prefix_cacheable(spec: Spec) -> bool:
     """Whether a group's blocks can be reused for a common prefix: every spec of this release but rings."""
-    return (spec.members or spec.type) != "CircularBufferSpec"
+    return (spec.members or spec.type) not in RINGS
 
 
 def auto_fitted(

@@ -7,6 +7,7 @@ release moves it for all its callers.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,6 +19,9 @@ from rulespack.kv.plan import Reason
 from rulespack.kv.specs import Spec
 from vllm_0_29.backend_facts import Backend, Want
 from vllm_0_29.model import Architecture, CacheClass, Model, Unserved
+
+if TYPE_CHECKING:
+    from vllm_0_29.groups import Aliased
 
 Reasons = list[Reason]
 
@@ -76,7 +80,6 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     architectures: Mapping[str, Architecture]
     unserved: Mapping[str, Unserved]
     check_deployment: Callable[[Rules, Model, Deployment], None]
-    check_stages: Callable[[Model, Sequence[int]], None]
 
     # lengths and the scheduler
     scaled_length: Callable[[Positions], tuple[float, str]]
@@ -120,6 +123,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     promote: Callable[[Rules, OwnedCaches], OwnedCaches]
     state_bucket: Callable[[Spec, bool], bool]
     block_alignment: Callable[[Sequence[Spec]], int]
+    aliased_groups: Callable[[OwnedCaches], Aliased | None]
     groups: Callable[[Rules, Deployment, Resolution, OwnedCaches], Grouping]
     pages: Callable[[Deployment, Resolution, Spec], PageCount]
     window_pages: Callable[[Deployment, Resolution, Spec], PageCount]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rulespack.errors import engine_refuses
@@ -10,7 +9,6 @@ from rulespack.errors import engine_refuses
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
     from vllm_0_29.model import Model
-    from vllm_0_29.rules import Rules
 
 SOURCE = "vllm/distributed/utils.py: get_pp_indices"
 
@@ -41,16 +39,13 @@ def layers_of_stages(layers: int, stages: int, stated: str | None) -> tuple[int,
     return tuple(parted)
 
 
-def no_check(model: Model, stage_of_layer: Sequence[int]) -> None:
-    """Every boundary between layers will do."""
-
-
-def stage_of(rules: Rules, model: Model, deployment: Deployment) -> tuple[int, ...]:
+def stage_of(model: Model, deployment: Deployment) -> tuple[int, ...]:
     """The stage of each cache in registration order; empty where there is one stage."""
     stages = deployment.pipeline_parallel_size
     if stages == 1:
         return ()
     counts = layers_of_stages(model.num_layers, stages, deployment.env.get("VLLM_PP_LAYER_PARTITION"))
     held = [stage for stage, count in enumerate(counts) for _ in range(count)]
-    rules.check_stages(model, held)
+    if model.architecture.check_stages is not None:
+        model.architecture.check_stages(model, held)
     return tuple(held[layer] for layer in model.layer_of)

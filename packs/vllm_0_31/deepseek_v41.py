@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from rulespack.errors import engine_refuses, not_modelled
 from rulespack.kv.specs import DTYPE_BYTES, Spec, attention_spec
-from vllm_0_29 import config_checks as earlier_checks
 from vllm_0_29.backend_facts import BLHNC, BLNHC, Kernel, handed
 from vllm_0_29.backends import forced_backend
 from vllm_0_29.model import Architecture, CacheName
@@ -31,6 +30,31 @@ DTYPE_SOURCE: Final = "vllm/models/deepseek_v41/attention.py: _resolve_dsv4_kv_c
 
 MAIN, INDEX, WINDOW, RING = "DeepseekV41Main", "DeepseekV41Indexer", "DeepseekV41Window", "DeepseekV41Ring"
 
+
+def check(model: Model, deployment: Deployment) -> None:
+    """Decode context parallelism and ranks that split an output group are not modelled here."""
+    if deployment.decode_context_parallel_size > 1:
+        raise not_modelled("deepseek-v41-dcp", "decode context parallelism is not modelled for DeepSeek V4.1")
+    if model.output_groups % deployment.tensor_parallel_size:
+        raise not_modelled(
+            "deepseek-v41-output-groups",
+            f"{model.output_groups} output groups over {deployment.tensor_parallel_size} ranks are not modelled",
+        )
+
+
+def check_stages(model: Model, stage_of_layer: Sequence[int]) -> None:
+    """Refused by the engine where a pipeline boundary parts a reader from the layer that owns its cache."""
+    for reader, owner in model.shared:
+        if stage_of_layer[reader] != stage_of_layer[owner]:
+            raise engine_refuses(
+                "deepseek-v41-stage-boundary",
+                "NotImplementedError",
+                "construct",
+                f"layer {reader} reads the cache of layer {owner}, which is on another pipeline stage",
+                "vllm/models/deepseek_v41/nvidia/model.py",
+            )
+
+
 #: In the order a layer registers its caches.
 ARCHITECTURE: Final = Architecture(
     prefix="language_model.model.layers.",
@@ -40,6 +64,8 @@ ARCHITECTURE: Final = Architecture(
         "swa": CacheName(".attn.swa_cache", WINDOW),
         "compressor_ring": CacheName(".attn.compressor.state_cache", RING),
     },
+    check=check,
+    check_stages=check_stages,
 )
 
 PACKED: Final = ("fp8_ds_mla", "nvfp4_ds_mla")
@@ -123,35 +149,6 @@ BACKENDS: Final = {
         ),
     )
 }
-
-
-def check_deployment(rules: Rules, model: Model, deployment: Deployment) -> None:
-    """As for every model; decode context parallelism and ranks that split an output group are not modelled here."""
-    earlier_checks.check_deployment(rules, model, deployment)
-    if model.architecture_name != NAME:
-        return
-    if deployment.decode_context_parallel_size > 1:
-        raise not_modelled("deepseek-v41-dcp", "decode context parallelism is not modelled for DeepSeek V4.1")
-    if model.output_groups % deployment.tensor_parallel_size:
-        raise not_modelled(
-            "deepseek-v41-output-groups",
-            f"{model.output_groups} output groups over {deployment.tensor_parallel_size} ranks are not modelled",
-        )
-
-
-def check_stages(model: Model, stage_of_layer: Sequence[int]) -> None:
-    """Refused by the engine where a pipeline boundary parts a reader from the layer that owns its cache."""
-    if model.architecture_name != NAME:
-        return
-    for reader, owner in model.shared:
-        if stage_of_layer[reader] != stage_of_layer[owner]:
-            raise engine_refuses(
-                "deepseek-v41-stage-boundary",
-                "NotImplementedError",
-                "construct",
-                f"layer {reader} reads the cache of layer {owner}, which is on another pipeline stage",
-                "vllm/models/deepseek_v41/nvidia/model.py",
-            )
 
 
 def _latent(

@@ -9,7 +9,7 @@ import msgspec
 from vllm_0_29 import facts as earlier
 from vllm_0_29.model import Unserved
 from vllm_0_29.rules import Connector
-from vllm_0_31 import deepseek_v41
+from vllm_0_31 import deepseek_v41, glm5_next
 
 CACHE_DTYPES: Final = earlier.CACHE_DTYPES | {"nvfp4_ds_mla"}
 SPECULATIVE_METHODS: Final = earlier.SPECULATIVE_METHODS | {"glm5_next_mtp"}
@@ -24,6 +24,7 @@ ARCHITECTURES: Final = earlier.ARCHITECTURES | {
     "KimiK3ForConditionalGeneration": KIMI_K3,
     "KimiLinearForCausalLM": KIMI_LINEAR,
     deepseek_v41.NAME: deepseek_v41.ARCHITECTURE,
+    **glm5_next.ARCHITECTURES,
 }
 UNSERVED: Final[dict[str, Unserved]] = {}
 
