@@ -46,4 +46,4 @@ def test_a_graph_holds_what_the_release_constructed(name: str, held: dict[str, A
 
 def test_most_of_the_catalog_was_measured() -> None:
     measured = {name for name, _ in whole_models()}
-    assert len(names()) - len(measured) <= 2
+    assert len(measured) > len(names()) / 2
