@@ -51,6 +51,9 @@ def test_the_pack_answers_as_the_release_did(case: Case) -> None:
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in DRAFTING])
 def test_a_drafter_is_refused_by_name_and_never_guessed(case: Case) -> None:
     refused = answer(case)["refused"]
+    if refused["by"] == "engine":  # the release did not get as far as the drafter
+        assert judged(case).kind == "equal"
+        return
     assert (refused["by"], refused["rule"]) == ("pack", "speculative-decoding-modelled")
     assert "speculative_config" in refused["reason"]
 
