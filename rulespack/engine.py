@@ -13,7 +13,7 @@ from rulespack.errors import BadPack, Refused, not_modelled
 from rulespack.graph.capability import UndescribedFamily, for_capability
 from rulespack.graph.memo import PerGraph
 from rulespack.graph.model import ModelGraph
-from rulespack.hooks import CacheDtype, CacheGroup, Grouping, OwnedCaches, Pool, Resolution
+from rulespack.hooks import Accepts, CacheDtype, CacheGroup, Grouping, OwnedCaches, Pool, Resolution
 from rulespack.kv.pages import PageCount
 from rulespack.kv.plan import Group, Plan, Reason
 from rulespack.releases import DEFAULT_ENGINE, is_release, plugin_manager, resolve
@@ -46,6 +46,10 @@ class Engine:
 
     def __repr__(self) -> str:
         return f"<rulespack engine {self.engine} {self.release}>"
+
+    def accepts(self) -> Accepts:
+        """What the release takes and serves whatever the model: names of dtypes, backends, connectors, arguments."""
+        return self._ask("accepts", Accepts)
 
     def check_graph(self, graph: ModelGraph) -> tuple[Problem, ...]:
         """What the graph says that this release does not know, as named problems; empty where all is well."""

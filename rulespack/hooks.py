@@ -116,6 +116,37 @@ class Pool(msgspec.Struct, frozen=True, kw_only=True):
     reasons: tuple[Reason, ...] = ()
 
 
+class Accepts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a release takes and serves whatever the model, by name and in alphabetical order.
+
+    ``connectors`` says of each KV connector whether it keeps the hybrid KV cache manager. ``attention_backends`` are
+    the names the release has for them, ``architectures`` the model classes it serves as far as the pack describes
+    them. ``arguments`` and ``environment`` are the engine arguments and environment variables the release reads.
+    """
+
+    cache_dtypes: tuple[str, ...]
+    speculative_methods: tuple[str, ...]
+    connectors: Mapping[str, bool]
+    attention_backends: tuple[str, ...]
+    layouts: tuple[str, ...]
+    architectures: tuple[str, ...]
+    arguments: tuple[str, ...]
+    environment: tuple[str, ...]
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """One rule of a release: its stable name, which reasons and refusals carry, and one line on what it decides.
+
+    ``topic`` is the part of the walk it belongs to. ``steps`` are the parts of the pack that decide it, each a function
+    or a table under its name: a rule moved in a release where one of them is another than in the release before.
+    """
+
+    name: str
+    line: str
+    topic: str
+    steps: Mapping[str, object]
+
+
 class PackSpec:
     """The hook specifications. Every one is asked through the plugin manager of one release."""
 
@@ -128,6 +159,16 @@ class PackSpec:
     def known_arguments(self) -> Mapping[str, str]:
         """Engine arguments of the release beyond the modelled ones: name -> ``inert`` (cannot change the plan) or
         ``unmodelled`` (could; a deployment that states one is refused)."""
+        raise NotImplementedError
+
+    @hookspec(firstresult=True)
+    def accepts(self) -> Accepts:
+        """What the release takes and serves whatever the model."""
+        raise NotImplementedError
+
+    @hookspec(firstresult=True)
+    def rules(self) -> Sequence[Rule]:
+        """The rules the pack's reasons and refusals name, in the order of the walk."""
         raise NotImplementedError
 
     @hookspec

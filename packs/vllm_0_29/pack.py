@@ -11,10 +11,11 @@ from rulespack.errors import engine_refuses
 from rulespack.graph.memo import PerGraph
 from rulespack.graph.model import ModelGraph
 from rulespack.graph.problems import Problem
-from rulespack.hooks import CacheDtype, Grouping, OwnedCaches, Pool, Resolution, hookimpl
+from rulespack.hooks import Accepts, CacheDtype, Grouping, OwnedCaches, Pool, Resolution, hookimpl
 from rulespack.kv.pages import PageCount
 from rulespack.kv.plan import Reason, Resolved
 from rulespack.kv.specs import Spec
+from vllm_0_29.accepts import accepts
 from vllm_0_29.backends import model_dtype
 from vllm_0_29.graph_checks import check_graph
 from vllm_0_29.model import Model, read_model
@@ -41,6 +42,11 @@ class Pack:
     def known_arguments(self) -> Mapping[str, str]:
         """The arguments beyond the modelled ones, by kind."""
         return self.rules.arguments
+
+    @hookimpl
+    def accepts(self) -> Accepts:
+        """What the release takes and serves, by name."""
+        return accepts(self.rules)
 
     @hookimpl
     def check_graph(self, graph: ModelGraph) -> Sequence[Problem]:
