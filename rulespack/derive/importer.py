@@ -17,7 +17,16 @@ from rulespack.graph.dump import dump_graph, text
 from rulespack.graph.model import ModelGraph, Source
 
 #: Facts of the architecture kept where they are stated although no graph says them yet.
-KEPT: Final = frozenset({"model_type", "num_nextn_predict_layers", "rope_theta"})
+KEPT: Final = frozenset(
+    {
+        "model_type",
+        "mtp_hybrid_override_pattern",
+        "mtp_layers_block_type",
+        "mtp_num_hidden_layers",
+        "num_nextn_predict_layers",
+        "rope_theta",
+    }
+)
 
 
 def extract(path: Path) -> dict[str, Any]:

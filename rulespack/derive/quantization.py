@@ -50,7 +50,9 @@ def read_weights(root: Section, text: Section, dtype: str, *, lifted: bool) -> W
 def _read(section: Section, plain: Format, root: Section) -> Weights:
     if section.has("quantization") and not section.has("quant_method"):
         # ModelOpt's own file that does not name its producer: the engine finds no method in it and loads the
-        # checkpoint as one that is not quantized (config/model.py, _verify_quantization).
+        # checkpoint as one that is not quantized (config/model.py, _verify_quantization). Its words stay on record.
+        for key in ("quant_algo", "kv_cache_quant_algo"):
+            section.section("quantization").optional_string(key)
         return Weights(facts=None, plain=plain, linear=plain, experts=plain, stored=plain)
     method = section.string("quant_method").lower().replace("compressed_tensors", "compressed-tensors")
     if method == "fp8" and root.optional_string("model_type") == "deepseek_v4":

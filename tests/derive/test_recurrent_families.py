@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rulespack.catalog import load_model
+from rulespack.catalog import load_model, root
 from rulespack.derive import derive_file, extract
 from rulespack.graph.model import (
     GEMM,
@@ -153,6 +153,8 @@ def test_a_modelopt_file_that_names_no_producer_quantizes_nothing(model: str) ->
     graph = load_model(model)
     assert graph.globals_.quantization is None
     assert parameters(graph).by_dtype().keys() == {"bf16"}
+    # What the file says is kept all the same.
+    assert extract(root() / model)["quantization_config"]["quantization"]["quant_algo"] in model.upper()
 
 
 def test_a_mixed_checkpoint_stores_each_module_as_it_lists_it() -> None:
