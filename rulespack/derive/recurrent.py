@@ -148,7 +148,7 @@ def short_conv(layer: Layer, config: Config, module: str, channels: int, kernel:
 
 
 def state_dtype(config: Config, key: str, default: str | None) -> str | None:
-    """The format ``key`` or the class gives the recurrent state; None where neither does, and it follows the model's."""
+    """The format ``key`` or the class gives the recurrent state; None where neither does: it follows the model's."""
     stated = config.text.optional_string(key) or default
     if stated is None:
         return None
