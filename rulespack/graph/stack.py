@@ -45,6 +45,23 @@ def length(stack: Stack) -> int:
     return len(stack.prologue) + len(stack.pattern) * max(stack.repeat, 0) + len(stack.epilogue)
 
 
+def stage_slice(count: int, stages: int, stage: int, layers_of_stage: Sequence[int] | None) -> slice:
+    """Which of ``count`` layers one of ``stages`` pipeline stages holds; ``layers_of_stage`` counts those on each.
+
+    Raises ValueError where the stage is none, where more than one is not counted, or where the counts do not fit.
+    """
+    if not 0 <= stage < stages:
+        raise ValueError(f"pipeline_stage {stage} is none of {stages}")
+    if layers_of_stage is None:
+        if stages > 1:
+            raise ValueError(f"layers_of_stage: state how many of {count} layers each of {stages} stages holds")
+        return slice(0, count)
+    if len(layers_of_stage) != stages or sum(layers_of_stage) != count or min(layers_of_stage) < 0:
+        raise ValueError(f"layers_of_stage {list(layers_of_stage)} does not part {count} layers over {stages} stages")
+    start = sum(layers_of_stage[:stage])
+    return slice(start, start + layers_of_stage[stage])
+
+
 def runs(graph: ModelGraph) -> dict[str, int]:
     """How many layers of each kind there are, counted over all stacks of the graph together."""
     counts: dict[str, int] = {}

@@ -6,17 +6,21 @@ format and scale layout; an alias reads another node's weights and adds nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Literal, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
 from rulespack.graph.aliases import target
-from rulespack.graph.model import GEMM, AnyNode, Gather, GroupedGEMM, ModelGraph, WeightScale
+from rulespack.graph.model import GEMM, AnyNode, Gather, GroupedGEMM, LayerKind, ModelGraph, WeightScale
 from rulespack.graph.stack import expand
 from rulespack.graph.vocabulary import DEFAULT_RESIDENCY, DTYPE_BITS, IMPLIED_SCALES
 
 Part: TypeAlias = Literal["target", "speculator"]
+Holder: TypeAlias = GEMM | GroupedGEMM | Gather
+#: Where a node stands: in a layer kind, or outside the layers.
+Place: TypeAlias = LayerKind | Literal["embedding", "head"]
+K = TypeVar("K")
 
 #: What a model computes in where its graph does not say.
 _ASSUMED_DTYPE = "bf16"
@@ -49,10 +53,15 @@ class Weight(msgspec.Struct, frozen=True):
     part: Part
     role: str | None
     op: str
-    dtype: str
+    stored: WeightFormat
     residency: str
     copies: int
     each: Amount
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of the payload."""
+        return self.stored.dtype
 
     @property
     def amount(self) -> Amount:
@@ -97,8 +106,12 @@ class Parameters(msgspec.Struct, frozen=True):
         """One part's device weights by the dtype of their payload, in the graph's order."""
         return self._by(part, lambda weight: weight.dtype)
 
-    def _by(self, part: Part, key: Callable[[Weight], str]) -> dict[str, Amount]:
-        sums: dict[str, Amount] = {}
+    def by_format(self, part: Part = "target") -> dict[WeightFormat, Amount]:
+        """One part's device weights by format, which tells two scale layouts of one dtype apart."""
+        return self._by(part, lambda weight: weight.stored)
+
+    def _by(self, part: Part, key: Callable[[Weight], K]) -> dict[K, Amount]:
+        sums: dict[K, Amount] = {}
         for weight in self.weights:
             if weight.part == part and weight.residency == "device":
                 sums[key(weight)] = sums.get(key(weight), Amount()) + weight.amount
@@ -188,52 +201,75 @@ def parameters(graph: ModelGraph) -> Parameters:
     ``global.weight_dtype``. A head that shares the embedding's weights adds nothing, whether it says so with an alias
     or the graph says so with ``tie_word_embeddings``.
     """
-    return Parameters(tuple(_weights(graph)))
+    weights = [_whole(graph, held) for held in holdings(graph)]
+    return Parameters(tuple(weights if graph.embedding else [implied_embedding(graph), *weights]))
 
 
-def _weights(graph: ModelGraph) -> Iterator[Weight]:
-    if not graph.embedding:
-        yield _implied_embedding(graph)
-    yield from _held(graph, "target", graph.embedding, 1)
-    order = expand(graph.stack)
-    for kind in graph.layer_kinds:
-        if copies := order.count(kind.id):
-            yield from _held(graph, "target", kind.nodes, copies)
-    yield from _held(graph, "target", tuple(node for node in graph.head if not _tied(graph, node)), 1)
+class Held(NamedTuple):
+    """A node with weights of its own: its part, where it stands, and how many layers hold one."""
+
+    part: Part
+    place: Place
+    node: Holder
+    copies: int
+
+
+def holdings(graph: ModelGraph) -> Iterator[Held]:
+    """Every node that holds weights, in the graph's order."""
+    yield from _held("target", "embedding", graph.embedding, 1)
+    yield from _layers(graph, "target", expand(graph.stack))
+    yield from _held("target", "head", tuple(node for node in graph.head if not tied(graph, node)), 1)
     draft = graph.speculator
     if draft is None:
         return
-    yield from _held(graph, "speculator", draft.embedding, 1)
-    order = expand(draft.stack) + (() if draft.context_stack is None else expand(draft.context_stack))
-    for kind in graph.layer_kinds:
-        if copies := order.count(kind.id):
-            yield from _held(graph, "speculator", kind.nodes, copies)
-    yield from _held(graph, "speculator", draft.head + draft.sequential_head, 1)
+    yield from _held("speculator", "embedding", draft.embedding, 1)
+    context = () if draft.context_stack is None else expand(draft.context_stack)
+    yield from _layers(graph, "speculator", expand(draft.stack) + context)
+    yield from _held("speculator", "head", draft.head + draft.sequential_head, 1)
 
 
-def _implied_embedding(graph: ModelGraph) -> Weight:
+def implied_embedding(graph: ModelGraph, rows: int | None = None) -> Weight:
+    """The table of a graph that states none, ``rows`` long (``vocab_size``, if None)."""
     whole = graph.globals_
-    elements = whole.vocab_size * whole.hidden_size
+    elements = (whole.vocab_size if rows is None else rows) * whole.hidden_size
     stored = weight_format(whole.weight_dtype, whole.weight_scale)
     each = Amount(elements, weight_bytes(elements, stored))
-    return Weight("target", "embedding", "Gather", stored.dtype, DEFAULT_RESIDENCY, 1, each)
+    return Weight("target", "embedding", "Gather", stored, DEFAULT_RESIDENCY, 1, each)
 
 
-def _tied(graph: ModelGraph, node: AnyNode) -> bool:
+def tied(graph: ModelGraph, node: AnyNode) -> bool:
+    """Whether ``tie_word_embeddings`` makes this node of the head read the embedding's table."""
     whole = graph.globals_
     shape = (whole.vocab_size, whole.hidden_size)
     return whole.tie_word_embeddings and isinstance(node, GEMM) and (node.n, node.k) == shape
 
 
-def _held(graph: ModelGraph, part: Part, nodes: tuple[AnyNode, ...], copies: int) -> Iterator[Weight]:
+def _layers(graph: ModelGraph, part: Part, order: Sequence[str]) -> Iterator[Held]:
+    for kind in graph.layer_kinds:
+        if copies := order.count(kind.id):
+            yield from _held(part, kind, kind.nodes, copies)
+
+
+def _held(part: Part, place: Place, nodes: tuple[AnyNode, ...], copies: int) -> Iterator[Held]:
     for node in nodes:
-        if node.aliases is not None or not isinstance(node, (GEMM, GroupedGEMM, Gather)):
-            continue
-        elements = node_parameters(graph, node)
-        if isinstance(node, Gather):
-            dtype, size = table_format(graph, node).dtype, node.rows * node.row_bytes
-            residency = node.residency or DEFAULT_RESIDENCY
-        else:
-            stored = node_format(graph, node)
-            dtype, size, residency = stored.dtype, weight_bytes(elements, stored), DEFAULT_RESIDENCY
-        yield Weight(part, node.role, node.op, dtype, residency, copies, Amount(elements, size))
+        if isinstance(node, (GEMM, GroupedGEMM, Gather)) and node.aliases is None:
+            yield Held(part, place, node, copies)
+
+
+def _whole(graph: ModelGraph, held: Held) -> Weight:
+    node = held.node
+    return weight_of(graph, held, node.rows if isinstance(node, Gather) else node_parameters(graph, node))
+
+
+def weight_of(graph: ModelGraph, held: Held, amount: int) -> Weight:
+    """The weight a node holds when ``amount`` of its elements, or of its rows where it is a table, are held."""
+    node = held.node
+    residency = DEFAULT_RESIDENCY
+    if isinstance(node, Gather):
+        stored = table_format(graph, node)
+        each = Amount(amount * row_elements(graph, node), amount * node.row_bytes)
+        residency = node.residency or DEFAULT_RESIDENCY
+    else:
+        stored = node_format(graph, node)
+        each = Amount(amount, weight_bytes(amount, stored))
+    return Weight(held.part, node.role, node.op, stored, residency, held.copies, each)
