@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 from .cases import recorded
 from .compare import Kind, judged
 
+README = Path(__file__).parent.parent.parent / "README.md"
+MARK, END = "<!-- agreement -->", "<!-- /agreement -->"
 KINDS: tuple[Kind, ...] = ("equal", "refused", "wrong")
 
 
@@ -38,3 +41,16 @@ def listing() -> str:
             lines.append(f"wrong   {case.id}")
             lines += [f"        {difference}" for difference in verdict.differences[:5]]
     return "\n".join(lines)
+
+
+def shown() -> str | None:
+    """The table as the README shows it, None where it has no place for one."""
+    _, mark, after = README.read_text(encoding="utf-8").partition(MARK)
+    return after.partition(END)[0].strip() if mark else None
+
+
+def write() -> None:
+    """Put the table where the README shows it."""
+    before, mark, after = README.read_text(encoding="utf-8").partition(MARK)
+    _, end, rest = after.partition(END)
+    README.write_text(f"{before}{mark}\n{table()}\n{end}{rest}", encoding="utf-8")
