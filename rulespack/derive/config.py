@@ -29,7 +29,8 @@ class Served(msgspec.Struct, frozen=True):
     configuration's quantization the whole model's. ``divides_width``: heads share the width whatever ``head_dim`` says.
     ``attention_free``: there are no heads. ``head_dim_key`` and ``tie_key`` are how the class spells those two.
     ``layer_list``: the key whose list tells how many layers there are. ``max_positions``: the position limit where no
-    key states a length. ``with_vision``: the class the engine takes instead where the file configures a vision encoder.
+    key states a length; ``max_seq_len``: what the class adds under that name beside any other. ``with_vision``: the
+    class the engine takes instead where the file configures a vision encoder.
     """
 
     kv_heads: int | None = None
@@ -43,6 +44,7 @@ class Served(msgspec.Struct, frozen=True):
     tie_key: str = "tie_word_embeddings"
     layer_list: str | None = None
     max_positions: int | None = None
+    max_seq_len: int | None = None
     with_vision: str | None = None
 
 
@@ -138,7 +140,7 @@ def read_config(head: Head, served: Served) -> Config:
         kv_heads=kv_heads,
         tie_word_embeddings=tied,
         dtype=dtype,
-        positions=mistral.read_positions(text) if native else read_positions(text, served.max_positions),
+        positions=mistral.read_positions(text) if native else read_positions(text, served.max_positions, served.max_seq_len),
         weights=mistral.read_weights(text, dtype)
         if native
         else read_weights(root, text, dtype, lifted=served.lifts_quantization),

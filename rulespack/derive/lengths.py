@@ -36,12 +36,15 @@ class Window(msgspec.Struct, frozen=True):
     default: int | None = None
 
 
-def read_positions(text: Section, supplied: int | None = None) -> Positions:
+def read_positions(text: Section, supplied: int | None = None, beside: int | None = None) -> Positions:
     """The length facts of the text configuration. Raises InvalidConfig for a rotary type that is not known.
 
-    ``supplied`` is the position limit the configuration class fills in where the file states no length.
+    ``supplied`` is the position limit the configuration class fills in where the file states no length, ``beside`` the
+    ``max_seq_len`` it fills in whatever other lengths the file states.
     """
     stated = [value for key in LENGTH_KEYS if (value := text.optional_integer(key)) is not None]
+    if beside is not None and not text.has("max_seq_len"):
+        stated.append(beside)
     return Positions(
         max_position_embeddings=min(stated, default=supplied),
         original_max_position_embeddings=text.optional_integer("original_max_position_embeddings"),
