@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rulespack.catalog import UnknownModel, load_model
     from rulespack.deployment import GPUS, Deployment, Gpu
     from rulespack.derive.errors import InvalidConfig
+    from rulespack.diff import Comparison, Pair, compare
     from rulespack.engine import Engine, engine
     from rulespack.errors import BadDeployment, BadPack, Refused, RulespackError, UnknownRelease
     from rulespack.graph.model import ModelGraph
@@ -37,6 +38,7 @@ _HOME = {
     "BadPack": "rulespack.errors",
     "BadQuestion": "rulespack.batch",
     "Capacity": "rulespack.kv.plan",
+    "Comparison": "rulespack.diff",
     "Deployment": "rulespack.deployment",
     "Engine": "rulespack.engine",
     "GPUS": "rulespack.deployment",
@@ -46,6 +48,7 @@ _HOME = {
     "InvalidGraph": "rulespack.graph.problems",
     "ModelGraph": "rulespack.graph.model",
     "PageCount": "rulespack.kv.pages",
+    "Pair": "rulespack.diff",
     "Plan": "rulespack.kv.plan",
     "Problem": "rulespack.graph.problems",
     "Reason": "rulespack.kv.plan",
@@ -57,6 +60,7 @@ _HOME = {
     "Stage": "rulespack.kv.plan",
     "UnknownModel": "rulespack.catalog",
     "UnknownRelease": "rulespack.errors",
+    "compare": "rulespack.diff",
     "engine": "rulespack.engine",
     "hookimpl": "rulespack.hooks",
     "load_model": "rulespack.catalog",
@@ -68,6 +72,7 @@ __all__ = [
     "BadPack",
     "BadQuestion",
     "Capacity",
+    "Comparison",
     "Deployment",
     "Engine",
     "GPUS",
@@ -77,6 +82,7 @@ __all__ = [
     "InvalidGraph",
     "ModelGraph",
     "PageCount",
+    "Pair",
     "Plan",
     "Problem",
     "Reason",
@@ -89,6 +95,7 @@ __all__ = [
     "UnknownModel",
     "UnknownRelease",
     "__version__",
+    "compare",
     "engine",
     "hookimpl",
     "load_model",

@@ -1,0 +1,164 @@
+"""Each model under each deployment asked of two releases, and what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from rulespack.deployment import Deployment
+from rulespack.diff.accepts import accepts_changes
+from rulespack.diff.groups import group_changes
+from rulespack.diff.model import Answer, Comparison, Pair, Refusal, Status
+from rulespack.diff.plans import cache_changes, changes, renamed, requests
+from rulespack.diff.reasons import reason_changes
+from rulespack.engine import Engine, engine
+from rulespack.errors import BadDeployment, Refused
+from rulespack.graph.model import ModelGraph
+from rulespack.releases import DEFAULT_ENGINE
+
+if TYPE_CHECKING:
+    from rulespack.hooks import Accepts
+
+#: Lengths of the requests that are compared, in tokens, besides the longest that both releases serve.
+TOKENS: Final = (1_024, 8_192, 32_768, 131_072)
+
+
+class Question(msgspec.Struct, frozen=True):
+    """One deployment of one model, under a name of the asker's."""
+
+    model: ModelGraph
+    deployment: Deployment
+    name: str = "default"
+
+
+def compare(
+    old_release: str | Engine,
+    new_release: str | Engine,
+    models: Iterable[str | Path | ModelGraph] | None = None,
+    deployments: Mapping[str, Deployment | Mapping[str, Any]] | Deployment | None = None,
+    *,
+    engine: str = DEFAULT_ENGINE,
+    tokens: Sequence[int] = TOKENS,
+) -> Comparison:
+    """What changes between two releases for ``models`` (the whole catalog if None), each under each of ``deployments``.
+
+    A release is a version such as ``0.31.0`` or an :class:`~rulespack.Engine` with plugins of its own; ``deployments``
+    are names with what each states (the engine's defaults if None). ``tokens`` are the lengths of requests to compare.
+
+    Raises UnknownRelease, UnknownModel, InvalidGraph or InvalidConfig for what cannot be used, BadDeployment for
+    arguments that neither release has.
+    """
+    from rulespack.catalog import load_model, names
+
+    named = _named(deployments)
+    asked: Iterable[str | Path | ModelGraph]
+    if models is None:
+        asked = names()
+    else:
+        asked = [models] if isinstance(models, (str, Path, ModelGraph)) else models
+    graphs = [model if isinstance(model, ModelGraph) else load_model(model) for model in asked]
+    questions = [Question(graph, deployment, name) for graph in graphs for name, deployment in named.items()]
+    return compare_questions(old_release, new_release, questions, engine=engine, tokens=tokens)
+
+
+def compare_questions(
+    old_release: str | Engine,
+    new_release: str | Engine,
+    questions: Iterable[Question],
+    *,
+    engine: str = DEFAULT_ENGINE,
+    tokens: Sequence[int] = TOKENS,
+) -> Comparison:
+    """As :func:`compare`, for pairs of model and deployment that are chosen one by one."""
+    old, new = _engine(old_release, engine), _engine(new_release, engine)
+    accepted = old.accepts(), new.accepts()
+    return Comparison(
+        engine=new.engine,
+        old=old.release,
+        new=new.release,
+        tokens=tuple(tokens),
+        accepts=accepts_changes(*accepted),
+        pairs=tuple(_pair(old, new, accepted, question, tokens) for question in questions),
+    )
+
+
+def _engine(release: str | Engine, name: str) -> Engine:
+    return release if isinstance(release, Engine) else engine(release, engine=name)
+
+
+def _named(
+    deployments: Mapping[str, Deployment | Mapping[str, Any]] | Deployment | None,
+) -> Mapping[str, Deployment]:
+    if deployments is None:
+        return {"default": Deployment()}
+    if isinstance(deployments, Deployment):
+        return {"default": deployments}
+    return {
+        name: stated if isinstance(stated, Deployment) else Deployment.of(stated)
+        for name, stated in deployments.items()
+    }
+
+
+def _pair(
+    old: Engine, new: Engine, accepted: tuple[Accepts, Accepts], question: Question, tokens: Sequence[int]
+) -> Pair:
+    was, is_now = _answer(old, question), _answer(new, question)
+    if _is_mistake(was) and _is_mistake(is_now) and is_now.refusal is not None:
+        raise BadDeployment(is_now.refusal.reason)
+    pair = Pair(
+        model=question.model.name,
+        name=question.name,
+        deployment=question.deployment.stated,
+        status=_status(was, is_now, accepted, question.model.globals_.architecture or ""),
+        old=was,
+        new=is_now,
+    )
+    if was.plan is None or is_now.plan is None or pair.status == "not-modelled":
+        return pair
+    pair = msgspec.structs.replace(
+        pair,
+        changes=changes(was.plan, is_now.plan),
+        caches=cache_changes(was.plan, is_now.plan),
+        groups=group_changes(was.plan, is_now.plan),
+        requests=requests(was.plan, is_now.plan, tokens),
+        renamed=renamed(was.plan, is_now.plan),
+    )
+    if not (pair.changes or pair.caches or pair.groups):
+        return pair
+    return msgspec.structs.replace(
+        pair,
+        status="changed" if pair.status == "same" else pair.status,
+        reasons=reason_changes(was.plan.reasons, is_now.plan.reasons),
+    )
+
+
+def _answer(asked: Engine, question: Question) -> Answer:
+    try:
+        return Answer(asked.release, asked.plan(question.model, question.deployment))
+    except Refused as refused:
+        return Answer(asked.release, refused.plan, Refusal.of(refused))
+    except BadDeployment as error:  # an argument or a name this release does not have; the other one may
+        return Answer(asked.release, None, Refusal.of(error))
+
+
+def _is_mistake(answer: Answer) -> bool:
+    return answer.refusal is not None and answer.refusal.by == "arguments"
+
+
+def _status(was: Answer, is_now: Answer, accepted: tuple[Accepts, Accepts], architecture: str) -> Status:
+    """The status as far as refusals say it; two plans are ``same`` until a difference is found."""
+    before, after = was.refusal, is_now.refusal
+    if any(refusal is not None and refusal.by == "pack" for refusal in (before, after)):
+        return "not-modelled"
+    if before is None and after is None:
+        return "same"
+    loaded = [architecture in accepts.architectures for accepts in accepted]
+    if before is None:
+        return "no-longer-served" if loaded == [True, False] else "newly-refused"
+    if after is None:
+        return "newly-served" if loaded == [False, True] else "newly-accepted"
+    alike = (before.by, before.type, before.stage) == (after.by, after.type, after.stage)
+    return "same" if alike and (was.plan is None) == (is_now.plan is None) else "refusal-changed"

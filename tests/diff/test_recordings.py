@@ -1,0 +1,148 @@
+"""Where two releases were recorded with one question, the diff says "same" exactly where their answers are equal."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import rulespack
+from rulespack import Deployment
+from rulespack.diff import Comparison, Pair, Question, compare_questions
+
+OLD, NEW = "0.29.0", "0.31.0"
+RECORDINGS = Path(__file__).parent.parent / "recordings"
+#: What agreement compares of a refusal.
+REFUSAL = ("type", "stage")
+
+
+class Recorded(msgspec.Struct, frozen=True):
+    """One question that both releases were asked, and what each answered."""
+
+    model: str
+    case: str
+    deployment: dict[str, Any]
+    old: dict[str, Any]
+    new: dict[str, Any]
+
+
+@cache
+def recorded() -> tuple[Recorded, ...]:
+    found = []
+    for file in sorted((RECORDINGS / OLD).glob("*.json")):
+        if not (RECORDINGS / NEW / file.name).exists():
+            continue
+        old, new = (json.loads((RECORDINGS / release / file.name).read_text()) for release in (OLD, NEW))
+        for case, entry in old["cases"].items():
+            later = new["cases"].get(case)
+            if later is not None and later["deployment"] == entry["deployment"]:
+                found.append(Recorded(old["model"], case, entry["deployment"], entry, later))
+    return tuple(found)
+
+
+@cache
+def compared() -> Comparison:
+    graphs = {model: rulespack.load_model(model) for model in {one.model for one in recorded()}}
+    questions = [Question(graphs[one.model], deployment(one), one.case) for one in recorded()]
+    return compare_questions(OLD, NEW, questions)
+
+
+def deployment(one: Recorded) -> Deployment:
+    return Deployment.of(one.deployment)
+
+
+def pairs() -> list[tuple[Recorded, Pair]]:
+    return list(zip(recorded(), compared().pairs, strict=True))
+
+
+def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """The fields agreement compares that differ between two recorded answers."""
+    was, is_now = old.get("refused"), new.get("refused")
+    if (was is None) != (is_now is None):
+        return ["refused"]
+    if was is not None and is_now is not None:
+        found = [f"refused.{key}" for key in REFUSAL if was[key] != is_now[key]]
+        if "plan" not in old or "plan" not in new:
+            return found + (["plan"] if ("plan" in old) != ("plan" in new) else [])
+        return found + plan_differences(old["plan"], new["plan"])
+    return plan_differences(old["plan"], new["plan"])
+
+
+def plan_differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """Every recorded field but the layers' names and the weights, which our plans do not state."""
+    found = [
+        key
+        for key in ("architecture", "bytes_per_block", "blocks_per_request", "resolved", "groups", "backends")
+        if old[key] != new[key]
+    ]
+    found += [key for key in ("capacity", "stages") if old.get(key) != new.get(key)]
+    specs = [[plan["specs"][index] for _, index in plan["caches"]] for plan in (old, new)]
+    return found + (["caches"] if specs[0] != specs[1] else [])
+
+
+def test_same_is_said_exactly_where_the_recordings_are_equal() -> None:
+    wrong = [
+        f"{one.model}/{one.case}: {pair.status}, recorded {differences(one.old, one.new)}"
+        for one, pair in pairs()
+        if pair.status != "not-modelled" and (pair.status == "same") != (not differences(one.old, one.new))
+    ]
+    assert wrong == []
+
+
+def test_there_is_enough_of_each_to_tell() -> None:
+    equal = sum(not differences(one.old, one.new) for one in recorded())
+    assert equal > 200
+    assert len(recorded()) - equal > 30
+
+
+def test_nothing_is_said_where_a_pack_refuses() -> None:
+    for one, pair in pairs():
+        silent = [answer.refusal is not None and answer.refusal.by == "pack" for answer in (pair.old, pair.new)]
+        assert any(silent) == (pair.status == "not-modelled"), one
+
+
+@pytest.mark.parametrize(
+    ("refused", "statuses"),
+    [
+        ((False, False), {"same", "changed"}),
+        ((True, False), {"newly-accepted", "newly-served"}),
+        ((False, True), {"newly-refused", "no-longer-served"}),
+        ((True, True), {"same", "changed", "refusal-changed"}),
+    ],
+)
+def test_a_status_tells_who_refuses(refused: tuple[bool, bool], statuses: set[str]) -> None:
+    said = {
+        pair.status
+        for one, pair in pairs()
+        if ("refused" in one.old, "refused" in one.new) == refused and pair.status != "not-modelled"
+    }
+    assert said <= statuses
+
+
+def test_every_difference_of_a_plan_is_told() -> None:
+    """Each recorded number that moved is among the changes, with the values that were recorded."""
+    told = 0
+    for one, pair in pairs():
+        if pair.status == "not-modelled" or "plan" not in one.old or "plan" not in one.new:
+            continue
+        said = {change.key: (change.old, change.new) for change in pair.changes}
+        for key in ("architecture", "bytes_per_block", "blocks_per_request"):
+            if one.old["plan"][key] != one.new["plan"][key]:
+                assert said[key] == (one.old["plan"][key], one.new["plan"][key])
+                told += 1
+        for key, was in one.old["plan"]["resolved"].items():
+            is_now = one.new["plan"]["resolved"][key]
+            if was != is_now and None not in (was, is_now):
+                assert said[f"resolved.{key}"] == (was, is_now)
+                told += 1
+        if one.old["plan"].get("capacity") != one.new["plan"].get("capacity"):
+            assert said["capacity.tokens"] == (
+                one.old["plan"]["capacity"]["tokens"],
+                one.new["plan"]["capacity"]["tokens"],
+            )
+            told += 1
+    assert told > 40
