@@ -8,7 +8,7 @@
 [('resolved.block_size', 16, 64)]
 """
 
-from rulespack.diff.compare import TOKENS, Question, compare, compare_questions
+from rulespack.diff.comparison import TOKENS, Question, compare, compare_questions
 from rulespack.diff.model import (
     STATUSES,
     AcceptsChange,
