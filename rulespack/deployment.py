@@ -8,11 +8,14 @@ that no release knows is an error with the nearest right one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, dataclass_transform
+from typing import TYPE_CHECKING, Any, Final, Self, dataclass_transform
 
 import msgspec
 
 from rulespack.errors import BadDeployment
+
+if TYPE_CHECKING:
+    from rulespack.graph.model import ModelGraph
 
 GIB: Final = 1 << 30
 MIB: Final = 1 << 20
@@ -52,6 +55,7 @@ class _Arguments:
     """Keyword arguments checked against the subclass's annotations; attributes are read-only."""
 
     stated: Mapping[str, Any]
+    draft: ModelGraph | None = None
 
     def __init__(self, **arguments: Any) -> None:
         values = self.__dict__
@@ -62,6 +66,12 @@ class _Arguments:
                 _check_known(name)
             elif value is not None:
                 values[name] = reader(name, value)
+
+    def with_draft(self, draft: ModelGraph | None) -> Self:
+        """The same arguments beside the graph of the draft model that ``speculative_config.model`` names."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__, draft=draft)
+        return other
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a Deployment is frozen: make another with {name} as you want it")

@@ -54,7 +54,8 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     ``backends`` has one entry for each class of cache, in the order the classes are first registered.
     ``skip_page_bytes`` is the page caches left out of the cache dtype are padded to, ``mamba_page_bytes`` the page
     recurrent states are padded to, None where nothing is;
-    ``model_runner`` the version of the engine's model runner.
+    ``model_runner`` the version of the engine's model runner; ``extra_retained_tokens`` how much longer than their
+    window windows are kept for drafts.
     """
 
     resolved: Resolved
@@ -62,6 +63,7 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     skip_page_bytes: int | None = None
     mamba_page_bytes: int | None = None
     model_runner: int = 2
+    extra_retained_tokens: int = 0
     reasons: tuple[Reason, ...] = ()
 
 

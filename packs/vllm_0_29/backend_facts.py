@@ -56,6 +56,7 @@ class Want(msgspec.Struct, frozen=True, kw_only=True):
     downloaded_kernels: bool
     dcp: bool
     pcp: bool
+    non_causal: bool = False
 
     @property
     def family(self) -> int:
@@ -107,6 +108,7 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
     admits_sinks: Callable[[Want], bool] = lambda want: False
     admits_mm_prefix: bool = False
     windows: bool = True
+    non_causal: bool = True
     dcp: bool = True
     pcp: bool = False
     combination: Callable[[Want], str | None] = lambda want: None
@@ -144,6 +146,8 @@ def objections(backend: Backend, want: Want, *, asks_dcp: bool) -> Iterator[str]
         yield f"compute capability {want.capability[0]}.{want.capability[1]}"
     if want.window and not backend.windows:
         yield "a sliding window"
+    if want.non_causal and not backend.non_causal:
+        yield "attention over a whole draft block"
     if want.pcp and not backend.pcp:
         yield "prefill context parallelism"
     if asks_dcp and want.dcp and not backend.dcp:
@@ -431,6 +435,7 @@ BACKENDS: Final = {
         ),
         Backend(
             name="TURBOQUANT",
+            non_causal=False,
             admits_capability=lambda capability: True,
             admits_head=lambda want: want.head_size > 0,
             admits_cache_dtype=lambda want: want.cache_dtype in TURBOQUANT,
@@ -442,6 +447,7 @@ BACKENDS: Final = {
         ),
         Backend(
             name="FLASH_ATTN_MLA",
+            non_causal=False,
             mla=True,
             admits_capability=lambda capability: capability[0] == 9,
             admits_head=mla_head,
@@ -451,6 +457,7 @@ BACKENDS: Final = {
         ),
         Backend(
             name="FLASHMLA",
+            non_causal=False,
             mla=True,
             admits_capability=lambda capability: capability[0] in (9, 10),
             admits_head=mla_head,
@@ -481,6 +488,7 @@ BACKENDS: Final = {
         ),
         Backend(
             name="CUTLASS_MLA",
+            non_causal=False,
             mla=True,
             admits_capability=lambda capability: capability[0] == 10,
             admits_head=mla_head,
@@ -541,6 +549,6 @@ def priorities(want: Want) -> tuple[str, ...]:
         if want.family == 12:
             return ("TRITON_MLA",)
         return ("FLASH_ATTN_MLA", "FLASHMLA", "FLASHINFER_MLA", "TRITON_MLA")
-    if want.family == 10:
+    if want.family == 10 and not want.non_causal:
         return ("FLASHINFER", "FLASH_ATTN", "TRITON_ATTN", "FLEX_ATTENTION", "TURBOQUANT")
     return ("FLASH_ATTN", "FLASHINFER", "TRITON_ATTN", "FLEX_ATTENTION", "TURBOQUANT")

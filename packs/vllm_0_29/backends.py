@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rulespack.errors import engine_refuses, not_modelled
+from rulespack.graph.vocabulary import LATENT_KINDS
 from rulespack.hooks import CacheDtype, LayerBackend
 from rulespack.kv.plan import Reason
 from vllm_0_29.backend_facts import NOT_MODELLED, Backend, Want, objections
@@ -64,7 +65,8 @@ def serving(
     handed = rules.model_backends.get(cls.layer_class)
     if handed is not None:
         return handed(rules, model, deployment, cls, value)
-    return select(rules, deployment, wants(rules, model, deployment, cls, layer_dtype, value), reasons)
+    want = wants(rules, model, deployment, cls, layer_dtype, value)
+    return constructed(rules.backends[select(rules, deployment, want, reasons)], want)
 
 
 def wants(rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, layer_dtype: str, value: str) -> Want:
@@ -77,7 +79,7 @@ def wants(rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, l
         dtype=model_dtype(model, deployment),
         cache_dtype=layer_dtype,
         block_size=deployment.block_size,
-        mla=cls.layer_class == "MLAAttention",
+        mla=node.kind in LATENT_KINDS,
         sparse=node.kind == "sparse_mla",
         sinks=node.sinks,
         soft_cap=model.soft_cap,
@@ -97,6 +99,7 @@ def wants(rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, l
         downloaded_kernels=deployment.env.get("VLLM_HAS_FLASHINFER_CUBIN", "1") != "0",
         dcp=deployment.decode_context_parallel_size > 1,
         pcp=deployment.prefill_context_parallel_size > 1,
+        non_causal=cls.non_causal,
     )
 
 
@@ -121,7 +124,7 @@ def select(rules: Rules, deployment: Deployment, want: Want, reasons: Reasons) -
                 SOURCE,
             )
         reasons.append(Reason("attention-backend", forced, inputs, "as asked", SOURCE))
-        return _constructed(backend, want)
+        return forced
     passed: list[tuple[str, str]] = []
     for name in rules.priorities(want):
         against_first = next(objections(rules.backends[name], want, asks_dcp=rules.selector_asks_dcp), None)
@@ -132,7 +135,7 @@ def select(rules: Rules, deployment: Deployment, want: Want, reasons: Reasons) -
                     f"{other} cannot ({why})" for other, why in passed
                 )
             reasons.append(Reason("attention-backend", name, inputs, because, SOURCE))
-            return _constructed(rules.backends[name], want)
+            return name
         passed.append((name, against_first))
     raise engine_refuses(
         "backend-found",
@@ -145,7 +148,7 @@ def select(rules: Rules, deployment: Deployment, want: Want, reasons: Reasons) -
     )
 
 
-def _constructed(backend: Backend, want: Want) -> str:
+def constructed(backend: Backend, want: Want) -> str:
     """The chosen backend's name. Refused by the engine where its implementation then refuses the layer."""
     reason = backend.construction(want)
     if reason is not None:

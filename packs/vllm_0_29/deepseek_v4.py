@@ -16,7 +16,7 @@ from rulespack.errors import engine_refuses, not_modelled
 from rulespack.kv.specs import DTYPE_BYTES, Spec, attention_spec
 from vllm_0_29.backend_facts import BLHNC, BLNHC, Kernel, handed
 from vllm_0_29.backends import forced_backend
-from vllm_0_29.model import Architecture, CacheName
+from vllm_0_29.model import Architecture, CacheName, DraftNames
 from vllm_0_29.sparse_mla import PACKED
 from vllm_0_29.specs import Builder
 
@@ -33,6 +33,8 @@ MAIN, INDEX, WINDOW, STATE = "DeepseekV4Main", "DeepseekV4Indexer", "DeepseekV4W
 
 #: In the order a layer registers its caches.
 ARCHITECTURE: Final = Architecture(
+    marks_last_group=True,
+    draft_names=DraftNames(mtp_layers=1),
     caches={
         "index": CacheName(".attn.indexer.k_cache", INDEX),
         "index_compressor_state": CacheName(".attn.indexer.compressor.state_cache", STATE),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from vllm_0_29 import deepseek_v4, sparse_mla
+from vllm_0_29 import deepseek_v4, hy_v4, sparse_mla
 from vllm_0_29.backend_facts import FP8, NVFP4, PER_TOKEN_HEAD, PLAIN, TURBOQUANT
-from vllm_0_29.model import Architecture, CacheName, StateFacts, Unserved
+from vllm_0_29.model import Architecture, CacheName, DraftNames, StateFacts, Unserved
 from vllm_0_29.rules import Connector
 
 #: ``vllm/config/cache.py: CacheDType``.
@@ -50,8 +50,10 @@ NESTED_MODEL: Final = Architecture(prefix="language_model.model.layers.")
 #: Classes served through ``vllm/model_executor/models/transformers``.
 TRANSFORMERS_MODEL: Final = Architecture(prefix="", caches={"kv": CacheName(".attn")})
 
-MAMBA1: Final = StateFacts(backend="MAMBA1_ATTN", caches_prefixes=True)
-MAMBA2: Final = StateFacts(backend="MAMBA2_ATTN", caches_prefixes=True)
+MAMBA1: Final = StateFacts(backend="MAMBA1_ATTN", caches_prefixes=True, widens=False, counts_drafts=False)
+#: The layers keep rows for drafted tokens that the model class does not count.
+MAMBA2: Final = StateFacts(backend="MAMBA2_ATTN", caches_prefixes=True, counts_drafts=False)
+NEMOTRON: Final = StateFacts(backend="MAMBA2_ATTN", caches_prefixes=True)
 GDN: Final = StateFacts(backend="GDN_ATTN")
 #: The layers keep float32 whatever the flag says.
 KDA: Final = StateFacts(backend="GDN_ATTN", takes_dtype_flag=False)
@@ -59,6 +61,10 @@ KIMI_K3: Final = StateFacts(backend="KIMI_K3_KDA", takes_dtype_flag=False, check
 
 STATE, KV = "state", "kv"
 ATTENTION: Final = CacheName(".self_attn.attn")
+#: Draft modules that count their layers from 0 under a name of their own.
+MTP_LAYERS: Final = DraftNames(prefix="mtp.layers.", counted_on=False)
+MTP_MIXER: Final = DraftNames(prefix="mtp.layers.", counted_on=False, caches={KV: CacheName(".mixer.attn")})
+
 QWEN_NEXT: Final = {STATE: CacheName(".linear_attn"), KV: ATTENTION}
 
 #: Architectures with recurrent layers.
@@ -80,14 +86,22 @@ STATEFUL: Final = {
         caches={STATE: CacheName(".self_attn"), KV: CacheName(".self_attn")}, state=KDA
     ),
     "Lfm2ForCausalLM": Architecture(
-        caches={STATE: CacheName(".short_conv"), KV: ATTENTION}, state=StateFacts(backend="SHORT_CONV_ATTN")
+        caches={STATE: CacheName(".short_conv"), KV: ATTENTION},
+        state=StateFacts(backend="SHORT_CONV_ATTN", widens=False, counts_drafts=False),
     ),
     "NemotronHForCausalLM": Architecture(
-        caches={STATE: CacheName(".mixer"), KV: CacheName(".mixer.attn")}, state=MAMBA2, config_claims_experts=True
+        caches={STATE: CacheName(".mixer"), KV: CacheName(".mixer.attn")},
+        state=NEMOTRON,
+        config_claims_experts=True,
+        draft_names=MTP_MIXER,
     ),
-    "Qwen3NextForCausalLM": Architecture(caches=QWEN_NEXT, state=GDN),
-    "Qwen3_5ForConditionalGeneration": Architecture(prefix=NESTED_MODEL.prefix, caches=QWEN_NEXT, state=GDN),
-    "Qwen3_5MoeForConditionalGeneration": Architecture(prefix=NESTED_MODEL.prefix, caches=QWEN_NEXT, state=GDN),
+    "Qwen3NextForCausalLM": Architecture(caches=QWEN_NEXT, state=GDN, draft_names=MTP_LAYERS),
+    "Qwen3_5ForConditionalGeneration": Architecture(
+        prefix=NESTED_MODEL.prefix, caches=QWEN_NEXT, state=GDN, draft_names=MTP_LAYERS
+    ),
+    "Qwen3_5MoeForConditionalGeneration": Architecture(
+        prefix=NESTED_MODEL.prefix, caches=QWEN_NEXT, state=GDN, draft_names=MTP_LAYERS
+    ),
     "Zamba2ForCausalLM": Architecture(
         caches={KV: CacheName(pattern="model.attn.{ordinal}"), STATE: CacheName(pattern="{position}.mixer")},
         cache_by_cache=True,
@@ -100,6 +114,7 @@ ARCHITECTURES: Final = (
     STATEFUL
     | sparse_mla.ARCHITECTURES
     | deepseek_v4.ARCHITECTURES
+    | hy_v4.ARCHITECTURES
     | {
         "Cohere2ForCausalLM": PLAIN_MODEL,
         "CohereForCausalLM": PLAIN_MODEL,
@@ -148,4 +163,13 @@ UNSERVED: Final = {
         "this release knows no model type deepseek_v41, and neither does its Transformers",
         "vllm/transformers_utils/config.py: get_config",
     ),
+}
+
+#: Architectures of draft checkpoints: their layers go on counting from the target's.
+DRAFT_ARCHITECTURES: Final = {
+    "DFlashDraftModel": PLAIN_MODEL,
+    "DSparkDraftModel": PLAIN_MODEL,
+    "K3DSparkModel": Architecture(caches={KV: CacheName(".self_attn")}),
+    "LlamaForCausalLMEagle": PLAIN_MODEL,
+    "LlamaForCausalLMEagle3": PLAIN_MODEL,
 }

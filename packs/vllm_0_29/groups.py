@@ -21,6 +21,7 @@ from vllm_0_29.layout import BLOCK_OUTERMOST
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
     from rulespack.hooks import Resolution
+    from vllm_0_29.model import Model
     from vllm_0_29.rules import Rules
 
 SOURCE = "vllm/v1/core/kv_cache_utils.py: get_kv_cache_groups"
@@ -52,7 +53,7 @@ class Aliased(msgspec.Struct, frozen=True):
     because: str
 
 
-def groups(rules: Rules, deployment: Deployment, resolution: Resolution, owned: OwnedCaches) -> Grouping:
+def groups(rules: Rules, model: Model, deployment: Deployment, resolution: Resolution, owned: OwnedCaches) -> Grouping:
     """The groups in the engine's order and the bytes of a block.
 
     Refused by the engine where pages of several sizes can be neither divided nor padded.
@@ -95,7 +96,8 @@ def groups(rules: Rules, deployment: Deployment, resolution: Resolution, owned: 
     whole = block_cost([part.caches for part in parts], pages, alignment)
     stages = staged(owned, parts, pages, alignment)
     cost = stages[0].bytes_per_block if stages else whole
-    shown = tuple(CacheGroup(caches=part.caches, spec=part.spec) for part in parts)
+    marked = rules.draft_groups(model, deployment, rule, [part.caches for part in parts])
+    shown = tuple(CacheGroup(caches=part.caches, spec=part.spec, draft=i in marked) for i, part in enumerate(parts))
     reasons = (
         Reason(rule, len(parts), {"hybrid_manager": hybrid, "specs": len(specs)}, because, source),
         Reason(

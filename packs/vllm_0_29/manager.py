@@ -11,6 +11,7 @@ from rulespack.errors import engine_refuses, not_modelled
 from rulespack.hooks import OwnedCaches
 from rulespack.kv.plan import Reason
 from rulespack.kv.specs import Spec, with_block_size
+from vllm_0_29.drafts import drops_blocks
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 SOURCE = "vllm/config/vllm.py: VllmConfig.__post_init__"
 PROMOTE_SOURCE = "vllm/v1/core/kv_cache_utils.py: unify_hybrid_kv_cache_specs"
+
+#: The variable that bars chunked local attention from the manager when it is 0.
+CHUNKED_SWITCH = "VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE"
 
 #: The full counterpart of each local spec class.
 FULL_COUNTERPART = {
@@ -37,13 +41,16 @@ def hybrid_manager(rules: Rules, model: Model, deployment: Deployment, reasons: 
     """
     asked = deployment.disable_hybrid_kv_cache_manager
     chunked = any(cls.chunk is not None for cls in model.classes)
-    barred = chunked and deployment.env.get("VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE", "1") == "0"
+    drafts = chunked and drops_blocks(model, deployment)
+    barred = drafts or (chunked and deployment.env.get(CHUNKED_SWITCH, "1") == "0")
     connector = connector_name(rules, deployment)
     keeps = connector is None or rules.connectors[connector].hybrid
     if asked is None:
         on = not barred and keeps
         because = (
-            "chunked local attention is barred from it by the environment"
+            "chunked local attention is barred from it beside a draft"
+            if drafts
+            else "chunked local attention is barred from it by the environment"
             if barred
             else "the default"
             if keeps

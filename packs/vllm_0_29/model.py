@@ -56,18 +56,34 @@ class CacheName(msgspec.Struct, frozen=True):
     pattern: str | None = None
 
 
+class DraftNames(msgspec.Struct, frozen=True, kw_only=True):
+    """How an architecture names the layers of the draft module inside its checkpoint.
+
+    ``counted_on``: indices go on from the target's; ``caches`` as in :class:`Architecture`, None for the target's own.
+    ``mtp_layers``: layers a plain multi-token predictor runs of a module that states another method, 0 for none.
+    """
+
+    prefix: str = "model.layers."
+    counted_on: bool = True
+    caches: Mapping[str, CacheName] | None = None
+    mtp_layers: int = 0
+
+
 class StateFacts(msgspec.Struct, frozen=True, kw_only=True):
     """How an architecture's recurrent layers behave.
 
     ``backend`` serves them; ``caches_prefixes``: the class can keep a state for every block (mamba mode ``all``);
     ``takes_dtype_flag``: ``--mamba-ssm-cache-dtype`` reaches the layers; ``checkpoints``: its prefill kernel keeps one
-    checkpoint block where it runs.
+    checkpoint block where it runs. With drafts ``widens``: the convolution keeps a row more for every drafted token,
+    ``counts_drafts``: and the model class counts them.
     """
 
     backend: str
     caches_prefixes: bool = False
     takes_dtype_flag: bool = True
     checkpoints: bool = False
+    widens: bool = True
+    counts_drafts: bool = True
 
 
 class Architecture(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +97,7 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     ``config_claims_experts``: the configuration class states experts whether or not a layer has any.
     ``state_size_heeds_flag``: the model class counts its state in the dtype ``--mamba-ssm-cache-dtype`` asks for.
     ``bfloat16_cache_is_auto``: a bfloat16 cache is taken for ``auto``.
+    ``marks_last_group``: the release takes the last registered cache for the draft's, by the model's type.
     ``cache_by_cache``: all layers register their first cache before any registers its second.
     ``check`` refuses deployments the model class cannot have, ``check_stages`` pipeline stages it cannot be cut into,
     by the stage of each layer.
@@ -99,6 +116,8 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     check: Callable[[Model, Deployment], None] | None = None
     check_stages: Callable[[Model, Sequence[int]], None] | None = None
     state_size_heeds_flag: bool = False
+    draft_names: DraftNames = DraftNames()
+    marks_last_group: bool = False
 
 
 class Unserved(msgspec.Struct, frozen=True):
@@ -111,11 +130,16 @@ class Unserved(msgspec.Struct, frozen=True):
 
 
 class CacheClass(msgspec.Struct, frozen=True):
-    """Owned caches that are alike: the node that keeps them, the cache, and the engine's layer class."""
+    """Owned caches that are alike: the node that keeps them, the cache, and the engine's layer class.
+
+    ``draft``: a draft's; ``non_causal``: of a draft that attends to its whole block.
+    """
 
     layer_class: str
     node: Attention | RecurrentUpdate
     cache: Cache
+    draft: bool = False
+    non_causal: bool = False
 
     @property
     def attention(self) -> Attention:
@@ -140,6 +164,22 @@ class CacheClass(msgspec.Struct, frozen=True):
         return self.node.attention_chunk_size if isinstance(self.node, Attention) else None
 
 
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
+    """A drafter: its method, and what its module registers after the target's caches.
+
+    ``modules`` is how many prediction modules run one after another; ``default_tokens`` what is drafted where the
+    deployment does not say; ``separate``: a checkpoint of its own.
+    """
+
+    method: str
+    names: tuple[str, ...] = ()
+    classes: tuple[CacheClass, ...] = ()
+    default_tokens: int | None = None
+    modules: int = 1
+    non_causal: bool = False
+    separate: bool = False
+
+
 class Model(msgspec.Struct, frozen=True, kw_only=True):
     """The graph's facts in the engine's terms.
 
@@ -148,6 +188,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     ``output_groups`` are the groups a grouped output projection (``wo_a``) has, 1 without one; ``shared`` pairs each
     layer that reads another's cache with that layer. ``states`` are the classes of recurrent state among ``classes``,
     ``sparse`` those that keep the context of sparse attention. ``shards`` are what tensor parallelism divides.
+    ``first_draft`` is the position of the draft's first cache.
     """
 
     name: str
@@ -176,6 +217,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     sparse: tuple[CacheClass, ...]
     vocabulary: int
     shards: tuple[Shard, ...]
+    draft: Draft | None = None
+    first_draft: int | None = None
 
     @property
     def hybrid(self) -> bool:
@@ -193,16 +236,16 @@ def read_model(graph: ModelGraph, architectures: Mapping[str, Architecture]) -> 
         owned.sort(key=lambda use: order[use.cache.name])
     num_layers = len(layers(graph))
     counts: dict[str, int] = {}
-    classes: dict[tuple[object, ...], int] = {}
+    classes: dict[object, int] = {}
     found: list[CacheClass] = []
     names: list[str] = []
     class_of: list[int] = []
     for use in owned:
         called = architecture.caches[use.cache.name]
-        key = (_facts(use.node), use.cache.name, use.cache.tokens_per_entry)
+        key = class_key(use.node, use.cache)
         if key not in classes:
             classes[key] = len(found)
-            found.append(CacheClass(called.layer_class or _layer_class(use.node), use.node, use.cache))
+            found.append(CacheClass(called.layer_class or layer_class(use.node), use.node, use.cache))
         class_of.append(classes[key])
         ordinal = counts[use.cache.name] = counts.get(use.cache.name, -1) + 1
         names.append(_name(architecture, called, use.layer, ordinal, len(names), num_layers))
@@ -266,8 +309,14 @@ def _is_sparse(node: Attention | RecurrentUpdate) -> bool:
     return isinstance(node, Attention) and node.kind == "sparse_mla"
 
 
-def _layer_class(node: Attention | RecurrentUpdate) -> str:
+def layer_class(node: Attention | RecurrentUpdate) -> str:
+    """The engine's layer class of a node whose architecture names no other."""
     return STATE_LAYER if isinstance(node, RecurrentUpdate) else LAYER_CLASSES[node.kind]
+
+
+def class_key(node: Attention | RecurrentUpdate, cache: Cache) -> object:
+    """What tells two classes of cache apart."""
+    return (_facts(node), cache.name, cache.tokens_per_entry)
 
 
 def _facts(node: Attention | RecurrentUpdate) -> object:

@@ -17,6 +17,7 @@ from rulespack.kv.plan import Reason, Resolved
 from rulespack.kv.specs import Spec
 from vllm_0_29.accepts import accepts
 from vllm_0_29.backends import model_dtype
+from vllm_0_29.drafts import drafted, extra_retained_tokens, method_of, read_draft, speculative_tokens
 from vllm_0_29.graph_checks import check_graph
 from vllm_0_29.model import Model, read_model
 from vllm_0_29.pool import auto_fitted
@@ -31,7 +32,22 @@ class Pack:
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
-        self._model = PerGraph(lambda graph: read_model(graph, rules.architectures))
+        self._target = PerGraph(lambda graph: read_model(graph, rules.architectures))
+        self._drafted: PerGraph[dict[tuple[str, int], tuple[ModelGraph | None, Model]]] = PerGraph(lambda graph: {})
+
+    def _model(self, graph: ModelGraph, deployment: Deployment) -> Model:
+        """The graph as the release reads it, with the caches of the deployment's drafter after its own."""
+        model = self._target(graph)
+        if deployment.speculative_config is None:
+            return model
+        method = method_of(self.rules, deployment)
+        assert method is not None
+        kept = self._drafted(graph)
+        key = (method, id(deployment.draft))
+        if key not in kept or kept[key][0] is not deployment.draft:
+            draft = read_draft(self.rules, graph, model, deployment, method)
+            kept[key] = (deployment.draft, drafted(model, draft))
+        return kept[key][1]
 
     @hookimpl
     def pack_release(self) -> str:
@@ -59,19 +75,20 @@ class Pack:
         unserved = self.rules.unserved.get(graph.globals_.architecture or "")
         if unserved is not None:
             raise engine_refuses("architecture-served", unserved.type, unserved.stage, unserved.reason, unserved.source)
-        self.rules.check_deployment(self.rules, self._model(graph), deployment)
+        self.rules.check_deployment(self.rules, self._model(graph, deployment), deployment)
         return True
 
     @hookimpl
     def resolve_cache_dtype(self, graph: ModelGraph, deployment: Deployment) -> CacheDtype:
         """Which cache dtype really runs."""
-        return self.rules.cache_dtype(self.rules, self._model(graph), deployment)
+        return self.rules.cache_dtype(self.rules, self._model(graph, deployment), deployment)
 
     @hookimpl
     def resolve_engine(self, graph: ModelGraph, deployment: Deployment, cache_dtype: CacheDtype) -> Resolution:
         """Lengths, batch sizes, manager, backends, block size and layout, in the engine's order."""
-        rules, model = self.rules, self._model(graph)
+        rules, model = self.rules, self._model(graph, deployment)
         reasons: list[Reason] = []
+        drafted_tokens = speculative_tokens(model, deployment)
         length = rules.max_model_len(rules, model, deployment, reasons)
         tokens, seqs = rules.batch_sizes(rules, model, deployment, length, reasons)
         runner = rules.model_runner(rules, model, deployment, reasons)
@@ -91,7 +108,7 @@ class Pack:
             max_num_batched_tokens=tokens,
             max_num_seqs=seqs,
             max_in_flight_tokens=in_flight,
-            num_speculative_tokens=0,
+            num_speculative_tokens=drafted_tokens,
             enable_prefix_caching=prefix_caching(model, deployment),
             async_scheduling=asynchronous,
             mamba_block_size=sizes.mamba_block_size,
@@ -103,6 +120,7 @@ class Pack:
             skip_page_bytes=sizes.skip_page_bytes,
             mamba_page_bytes=sizes.mamba_page_bytes,
             model_runner=runner,
+            extra_retained_tokens=extra_retained_tokens(model, drafted_tokens),
         )
         specs = [self._spec(model, deployment, draft, i) for i in range(len(backends))]
         layout = rules.layout(rules, model, deployment, backends, specs, reasons)
@@ -127,7 +145,7 @@ class Pack:
     @hookimpl
     def owned_kv_cache_layers(self, graph: ModelGraph, deployment: Deployment, resolution: Resolution) -> OwnedCaches:
         """Every owned cache as a spec, in registration order."""
-        model = self._model(graph)
+        model = self._model(graph, deployment)
         specs: list[Spec] = []
         spec_of = [0] * len(model.names)
         counts: dict[str, int] = {}
@@ -163,7 +181,7 @@ class Pack:
         self, graph: ModelGraph, deployment: Deployment, resolution: Resolution, owned: OwnedCaches
     ) -> Grouping:
         """The groups in the engine's order and the bytes of a block."""
-        return self.rules.groups(self.rules, deployment, resolution, owned)
+        return self.rules.groups(self.rules, self._model(graph, deployment), deployment, resolution, owned)
 
     @hookimpl
     def window_pages_per_request(self, deployment: Deployment, resolution: Resolution, spec: Spec) -> PageCount:
@@ -189,4 +207,4 @@ class Pack:
         fitted = resolution
         if deployment.max_model_len == -1:
             fitted = auto_fitted(resolution, deployment, grouping, pages)
-        return self.rules.pool(self.rules, self._model(graph), deployment, fitted, owned, grouping, pages)
+        return self.rules.pool(self.rules, self._model(graph, deployment), deployment, fitted, owned, grouping, pages)

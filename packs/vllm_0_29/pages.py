@@ -36,13 +36,15 @@ def pages(deployment: Deployment, resolution: Resolution, spec: Spec) -> PageCou
 
 
 def _state_pages(resolution: Resolution, spec: Spec) -> PageCount:
-    """A state's blocks by mamba cache mode: one; the last boundary's beside it; or one at every boundary."""
+    """A state's blocks by mamba cache mode: one; the last boundary's beside it; or one at every boundary; and one for
+    each drafted token."""
     mode = resolution.resolved.mamba_cache_mode
+    drafts = resolution.resolved.num_speculative_tokens
     if mode == "all":
-        return PageCount(spec.block_size)
+        return PageCount(spec.block_size, extra=drafts)
     checkpoints = spec.label(CHECKPOINT_BLOCKS)
     extra = checkpoints if isinstance(checkpoints, int) else 0
-    return PageCount(spec.block_size, bound=0, extra=1 if mode == "none" else 2 + extra)
+    return PageCount(spec.block_size, bound=0, extra=drafts + (1 if mode == "none" else 2 + extra))
 
 
 def window_pages(deployment: Deployment, resolution: Resolution, spec: Spec) -> PageCount:
@@ -58,4 +60,5 @@ def window_pages(deployment: Deployment, resolution: Resolution, spec: Spec) -> 
             "context parallelism (SlidingWindowSpec.max_memory_usage_bytes); how far its plan goes is not modelled",
         )
     in_flight = resolution.resolved.max_in_flight_tokens
-    return PageCount(spec.block_size, bound=spec.sliding_window - 1 + in_flight, extra=1)
+    kept = spec.sliding_window - 1 + resolution.extra_retained_tokens
+    return PageCount(spec.block_size, bound=kept + in_flight, extra=1)

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rulespack.deployment import Deployment
-from rulespack.graph.model import Positions
+from rulespack.graph.model import ModelGraph, Positions
 from rulespack.hooks import CacheDtype, CacheGroup, Grouping, LayerBackend, OwnedCaches, Pool, Resolution
 from rulespack.kv.pages import PageCount
 from rulespack.kv.plan import Reason
 from rulespack.kv.specs import Spec
 from vllm_0_29.backend_facts import Backend, Want
-from vllm_0_29.model import Architecture, CacheClass, Model, Unserved
+from vllm_0_29.model import Architecture, CacheClass, Draft, Model, Unserved
 
 if TYPE_CHECKING:
     from vllm_0_29.groups import Aliased
@@ -81,6 +81,13 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     unserved: Mapping[str, Unserved]
     check_deployment: Callable[[Rules, Model, Deployment], None]
 
+    # drafts
+    draft_architectures: Mapping[str, Architecture]
+    first_runner_methods: frozenset[str]
+    eagle3_over_stages: bool
+    own_draft: Callable[[ModelGraph, Model, str], Draft]
+    draft_groups: Callable[[Model, Deployment, str, Sequence[Sequence[int]]], frozenset[int]]
+
     # lengths and the scheduler
     scaled_length: Callable[[Positions], tuple[float, str]]
     max_model_len: Callable[[Rules, Model, Deployment, Reasons], int]
@@ -124,7 +131,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     state_bucket: Callable[[Spec, bool], bool]
     block_alignment: Callable[[Sequence[Spec]], int]
     aliased_groups: Callable[[OwnedCaches], Aliased | None]
-    groups: Callable[[Rules, Deployment, Resolution, OwnedCaches], Grouping]
+    groups: Callable[[Rules, Model, Deployment, Resolution, OwnedCaches], Grouping]
     pages: Callable[[Deployment, Resolution, Spec], PageCount]
     window_pages: Callable[[Deployment, Resolution, Spec], PageCount]
     prefix_cacheable: Callable[[Spec], bool]

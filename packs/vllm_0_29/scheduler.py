@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from rulespack.errors import engine_refuses
 from rulespack.kv.plan import Reason
+from vllm_0_29.drafts import ASYNCHRONOUS
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
@@ -120,6 +121,11 @@ def model_runner(rules: Rules, model: Model, deployment: Deployment, reasons: Re
     """The model runner's version: 2, unless the environment forces 1 or a feature needs it."""
     forced = deployment.env.get("VLLM_USE_V2_MODEL_RUNNER")
     version, because = 2, "nothing asked for needs the first"
+    method = model.draft.method if model.draft is not None else None
+    if method in rules.first_runner_methods:
+        version, because = 1, f"the second does not draft by {method}"
+    elif method == "eagle3" and deployment.pipeline_parallel_size > 1 and not rules.eagle3_over_stages:
+        version, because = 1, "the second does not draft by eagle3 over pipeline stages"
     if forced is not None:
         version, because = (2 if forced.lower() in TRUE else 1), "VLLM_USE_V2_MODEL_RUNNER says so"
     reasons.append(Reason("model-runner", version, {}, because, RUNNER_SOURCE))
@@ -129,10 +135,14 @@ def model_runner(rules: Rules, model: Model, deployment: Deployment, reasons: Re
 def async_scheduling(rules: Rules, model: Model, deployment: Deployment, runner: int, reasons: Reasons) -> bool:
     """Whether a step is scheduled while the last one runs: on, unless it is asked off."""
     asked = deployment.async_scheduling
-    on = True if asked is None else asked
-    reasons.append(
-        Reason("async-scheduling", on, {"asked": asked}, "the default" if asked is None else "as asked", ASYNC_SOURCE)
-    )
+    method = model.draft.method if model.draft is not None else None
+    barred = method is not None and method not in ASYNCHRONOUS
+    on, because = not barred if asked is None else asked, "the default" if asked is None else "as asked"
+    if barred:
+        because = f"drafting by {method} does not allow it"
+        if asked:
+            raise engine_refuses("async-scheduling-method", "ValidationError", "config", because, ASYNC_SOURCE)
+    reasons.append(Reason("async-scheduling", on, {"asked": asked, "method": method}, because, ASYNC_SOURCE))
     return on
 
 

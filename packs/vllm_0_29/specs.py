@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 Builder = Callable[["Rules", "Model", "Deployment", "CacheClass", "LayerBackend", "Settings"], Spec]
 
 
+#: The label of a latent cache a draft decodes non-causally, several tokens at once.
+NON_CAUSAL: Final = "non_causal_multi_token_decode"
+
+
 def stored_dtype(cache_dtype: str, model_dtype: str) -> str:
     """torch's name of what a cache of this dtype string is stored in (``vllm/utils/torch_utils.py``)."""
     if cache_dtype == "auto":
@@ -122,6 +126,7 @@ def mla_attention(
         num_kv_heads=1,
         head_size=width,
         cache_dtype=part.cache_dtype,
+        labels=((NON_CAUSAL, True),) if cls.non_causal else (),
     )
 
 

@@ -11,6 +11,7 @@ from rulespack.kv.pages import cdiv
 from rulespack.kv.plan import Reason
 from rulespack.kv.specs import DTYPE_BYTES, Spec
 from vllm_0_29.backends import model_dtype
+from vllm_0_29.drafts import speculative_tokens
 from vllm_0_29.rules import Sizes
 from vllm_0_29.scheduler import chunked_prefill, prefix_caching
 
@@ -72,8 +73,13 @@ def mamba_mode(
     return mode, start
 
 
-def tensors(rules: Rules, model: Model, deployment: Deployment, cls: CacheClass) -> tuple[StateTensor, ...]:
-    """One layer's state on one rank. Refused by the engine where the ranks cannot share it evenly."""
+def tensors(
+    rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, *, extra_rows: int = 0
+) -> tuple[StateTensor, ...]:
+    """One layer's state on one rank, the convolution with ``extra_rows`` more.
+
+    Refused by the engine where the ranks cannot share it evenly.
+    """
     node = cls.recurrent
     tp = deployment.tensor_parallel_size
     groups = node.n_groups
@@ -87,7 +93,9 @@ def tensors(rules: Rules, model: Model, deployment: Deployment, cls: CacheClass)
         )
     conv, recurrent = rules.state_dtypes(model, deployment, cls)
     try:
-        return state_tensors(node, conv_dtype=FORMAT[conv], state_dtype=FORMAT[recurrent], tensor_parallel_size=tp)
+        return state_tensors(
+            node, conv_dtype=FORMAT[conv], state_dtype=FORMAT[recurrent], tensor_parallel_size=tp, extra_rows=extra_rows
+        )
     except Uneven as uneven:
         raise engine_refuses("state-divides", "AssertionError", "construct", str(uneven), SHAPE_SOURCE) from None
 
@@ -107,7 +115,21 @@ def state_dtypes(model: Model, deployment: Deployment, cls: CacheClass) -> tuple
 
 def page_bytes(rules: Rules, model: Model, deployment: Deployment, cls: CacheClass) -> int:
     """One state in bytes, unpadded."""
-    return sum(tensor.bytes for tensor in tensors(rules, model, deployment, cls))
+    return sum(
+        tensor.bytes for tensor in tensors(rules, model, deployment, cls, extra_rows=counted_rows(model, deployment))
+    )
+
+
+def counted_rows(model: Model, deployment: Deployment) -> int:
+    """Rows of the convolution the model class counts for drafted tokens."""
+    facts = model.architecture.state
+    return speculative_tokens(model, deployment) if facts is not None and facts.counts_drafts else 0
+
+
+def layer_rows(model: Model, deployment: Deployment) -> int:
+    """Rows of the convolution the layers themselves keep for drafted tokens."""
+    facts = model.architecture.state
+    return speculative_tokens(model, deployment) if facts is not None and facts.widens else 0
 
 
 def aligned(
@@ -200,7 +222,7 @@ def state_spec(
     rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, part: LayerBackend, settings: Settings
 ) -> Spec:
     """A recurrent layer's state: one block whatever it holds, padded to the page of the attention layers."""
-    parts = tensors(rules, model, deployment, cls)
+    parts = tensors(rules, model, deployment, cls, extra_rows=layer_rows(model, deployment))
     size = sum(tensor.bytes for tensor in parts)
     page = size if settings.mamba_page_bytes is None else settings.mamba_page_bytes
     if page < size:

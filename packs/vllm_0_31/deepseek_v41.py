@@ -14,6 +14,7 @@ from rulespack.errors import engine_refuses, not_modelled
 from rulespack.kv.specs import DTYPE_BYTES, Spec, attention_spec
 from vllm_0_29.backend_facts import BLHNC, BLNHC, Kernel, handed
 from vllm_0_29.backends import forced_backend
+from vllm_0_29.drafts import speculative_tokens
 from vllm_0_29.model import Architecture, CacheName
 from vllm_0_29.specs import Builder
 from vllm_0_31.groups import BOUNDED_REPLAY
@@ -58,6 +59,7 @@ def check_stages(model: Model, stage_of_layer: Sequence[int]) -> None:
 #: In the order a layer registers its caches.
 ARCHITECTURE: Final = Architecture(
     prefix="language_model.model.layers.",
+    marks_last_group=True,
     caches={
         "compressed": CacheName(".attn", MAIN),
         "index": CacheName(".attn.indexer.k_cache", INDEX),
@@ -217,7 +219,7 @@ def ring_spec(
     entry = cls.cache.bytes_per_entry
     return attention_spec(
         "CircularBufferSpec",
-        block_size=max(8, 1 << (1).bit_length()),
+        block_size=max(8, 1 << (speculative_tokens(model, deployment) + 1).bit_length()),
         head_slots=1,
         content_bytes=entry,
         dtype="float32",

@@ -46,6 +46,7 @@ def page_bytes(rules: Rules, model: Model, deployment: Deployment, cls: CacheCla
         conv_dtype=earlier.FORMAT[conv],
         state_dtype=earlier.FORMAT[asked],
         tensor_parallel_size=deployment.tensor_parallel_size,
+        extra_rows=earlier.counted_rows(model, deployment),
     )
     return sum(tensor.bytes for tensor in counted)
 

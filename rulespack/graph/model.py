@@ -82,6 +82,19 @@ class Multimodal(Record, frozen=True, kw_only=True):
     max_item_tokens: int | None = None
 
 
+class DraftFacts(Record, frozen=True, kw_only=True):
+    """Ours. A checkpoint that drafts for another model.
+
+    ``num_spec_tokens``: tokens a step drafts where the deployment does not say (a diffusion block's size).
+    ``non_causal``: some layers attend to their whole block. ``markov_head``: the configuration states ``markov_rank``
+    where the engine reads it, which a DSpark draft cannot do without.
+    """
+
+    num_spec_tokens: int | None = None
+    non_causal: bool = False
+    markov_head: bool = False
+
+
 class Global(Record, frozen=True, kw_only=True):
     """Whole-model shapes."""
 
@@ -97,6 +110,7 @@ class Global(Record, frozen=True, kw_only=True):
     positions: Positions | None = None
     quantization: Quantization | None = None
     multimodal: Multimodal | None = None
+    draft: DraftFacts | None = None
 
 
 class Cache(Record, frozen=True, kw_only=True):

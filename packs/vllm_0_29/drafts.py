@@ -1,0 +1,272 @@
+"""Speculative decoding: which method runs, how many tokens it drafts, and the caches its draft module registers.
+
+Source: ``vllm/config/speculative.py: SpeculativeConfig``; the draft modules under ``vllm/model_executor/models``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from rulespack.errors import Refused, engine_refuses, not_modelled
+from rulespack.graph.model import ModelGraph, Stack
+from rulespack.graph.stack import layers, uses
+from vllm_0_29.model import Architecture, CacheClass, Draft, Model, class_key, layer_class
+
+if TYPE_CHECKING:
+    from rulespack.deployment import Deployment
+    from vllm_0_29.rules import Rules
+
+SOURCE = "vllm/config/speculative.py: SpeculativeConfig.__post_init__"
+
+#: Methods whose drafter lives beside the target's hidden states.
+EAGLE_LIKE: Final = frozenset({"eagle", "eagle3", "mtp", "dflash", "dspark"})
+#: Methods that own no cache.
+CACHELESS: Final = frozenset({"ngram", "ngram_gpu", "suffix", "medusa", "mlp_speculator"})
+#: Methods under which a step is scheduled while the last one runs.
+ASYNCHRONOUS: Final = EAGLE_LIKE | {"extract_hidden_states", "ngram_gpu", "draft_model"}
+#: Methods that need the first model runner.
+FIRST_RUNNER: Final = CACHELESS | {"draft_model", "custom_class"}
+
+#: Keys of ``speculative_config`` that are read here, and those that cannot change a plan.
+READ: Final = frozenset({"method", "model", "num_speculative_tokens", "disable_eagle_block_drop"})
+INERT: Final = frozenset(
+    """
+    revision code_revision prompt_lookup_max prompt_lookup_min draft_load_config draft_sample_method
+    rejection_sample_method synthetic_acceptance_rate suffix_decoding_max_tree_depth
+    suffix_decoding_max_cached_requests suffix_decoding_max_spec_factor suffix_decoding_min_token_prob
+    """.split()
+)
+
+#: What a draft's name says of its method, where none is stated; the first that is found counts.
+NAMED_METHODS: Final = (("eagle3", "eagle3"), ("eagle-", "eagle"), ("dflash", "dflash"), ("dspark", "dspark"))
+
+
+def method_of(rules: Rules, deployment: Deployment) -> str | None:
+    """The method that runs, aliases resolved; None without speculative decoding.
+
+    Refused by the engine for a method the release does not have.
+    """
+    config = deployment.speculative_config
+    if config is None:
+        return None
+    for key in config:
+        if key not in READ and key not in INERT:
+            raise not_modelled("speculative-config-modelled", f"speculative_config.{key} is not modelled")
+    method = config.get("method")
+    if method is None:
+        return _inferred(config)
+    if not isinstance(method, str) or method not in rules.speculative_methods:
+        raise invalid("speculative-method-known", f"vLLM {rules.release} has no speculative method {method!r}")
+    return "mtp" if method.endswith("_mtp") else method
+
+
+def _inferred(config: Mapping[str, Any]) -> str:
+    model = config.get("model")
+    if model in ("ngram", "[ngram]"):
+        return "ngram"
+    if not isinstance(model, str):
+        raise not_modelled("speculative-method-stated", "speculative_config states neither a method nor a draft model")
+    name = model.rstrip("/").rpartition("/")[2].lower()
+    return next((method for part, method in NAMED_METHODS if part in name), "draft_model")
+
+
+def read_draft(rules: Rules, graph: ModelGraph, model: Model, deployment: Deployment, method: str) -> Draft:
+    """The draft module a method runs on: the target's own, a checkpoint of its own, or none.
+
+    Refused by the engine where the checkpoint does not carry the module, by the pack where it is not at hand.
+    """
+    if method in CACHELESS:
+        return Draft(method=method)
+    if method in ("extract_hidden_states", "custom_class"):
+        raise not_modelled("speculative-method-modelled", f"the speculative method {method} is not modelled")
+    config = deployment.speculative_config or {}
+    if method in ("mtp", "dspark") and config.get("model") is None:
+        return rules.own_draft(graph, model, method)
+    if deployment.draft is None:
+        raise not_modelled(
+            "draft-at-hand",
+            f"the draft model {config.get('model')!r} was not given as a graph beside the target's"
+            if config.get("model")
+            else f"the method {method} needs speculative_config.model",
+        )
+    return separate_draft(rules, model, deployment.draft, method)
+
+
+def own_draft(graph: ModelGraph, model: Model, method: str) -> Draft:
+    """The module inside the target's checkpoint, which the graph's ``speculator`` describes."""
+    own = graph.speculator
+    if own is None:
+        raise not_modelled("draft-described", f"the graph of {model.name} does not say which draft module it carries")
+    if own.method != method and not (method == "mtp" and model.architecture.draft_names.mtp_layers):
+        if method == "dspark":
+            raise engine_refuses(
+                "draft-in-checkpoint",
+                "ValueError",
+                "construct",
+                f"the checkpoint of {model.name} carries no {method} module: it names no mask token",
+                "vllm/v1/worker/gpu/spec_decode/dspark",
+            )
+        raise invalid("draft-in-checkpoint", f"the checkpoint of {model.name} carries no {method} module")
+    stack = own.stack
+    count = len(stack.pattern) * stack.repeat
+    if own.method != method:
+        count = model.architecture.draft_names.mtp_layers
+    names = model.architecture.draft_names
+    architecture = Architecture(prefix=names.prefix, caches=names.caches or model.architecture.caches)
+    offset = model.num_layers if names.counted_on else 0
+    default = own.num_spec_tokens if method == "dspark" else count
+    return _draft(graph, stack, architecture, method, offset, count, default, modules=count)
+
+
+def separate_draft(rules: Rules, model: Model, draft: ModelGraph, method: str) -> Draft:
+    """A draft checkpoint of its own, by its own architecture's names, counted on from the target's layers."""
+    name = draft.globals_.architecture or ""
+    architecture = rules.draft_architectures.get(name)
+    if method == "draft_model":
+        whole = rules.architectures.get(name)
+        if whole is None:
+            raise not_modelled("architecture-modelled", f"{name} is not modelled as a draft for vLLM {rules.release}")
+        architecture = msgspec.structs.replace(whole, prefix=f"draft_model.{whole.prefix}")
+    elif architecture is None:
+        raise not_modelled("architecture-modelled", f"{name} is not modelled as a draft for vLLM {rules.release}")
+    facts = draft.globals_.draft
+    if method == "dspark" and facts is not None and not facts.markov_head:
+        raise engine_refuses(
+            "draft-markov-rank",
+            "AttributeError",
+            "construct",
+            f"the draft {draft.name} does not say markov_rank where the release reads it",
+            "vllm/model_executor/models: the DSpark draft classes",
+        )
+    offset = 0 if method == "draft_model" else model.num_layers
+    default = None if facts is None else facts.num_spec_tokens
+    count = len(layers(draft))
+    made = _draft(draft, draft.stack, architecture, method, offset, count, default, modules=1)
+    return msgspec.structs.replace(made, non_causal=facts is not None and facts.non_causal, separate=True)
+
+
+def _draft(
+    graph: ModelGraph,
+    stack: Stack,
+    architecture: Architecture,
+    method: str,
+    offset: int,
+    count: int,
+    default: int | None,
+    *,
+    modules: int,
+) -> Draft:
+    order = {cache: position for position, cache in enumerate(architecture.caches)}
+    owned = [use for use in uses(graph, layers(graph, stack)[:count]) if use.cache.owned]
+    owned.sort(key=lambda use: (use.layer, order.get(use.cache.name, 0)))
+    names, classes = [], []
+    for use in owned:
+        called = architecture.caches.get(use.cache.name)
+        if called is None:
+            raise not_modelled("cache-modelled", f"the draft's cache {use.cache.name!r} is not one {method} keeps")
+        names.append(f"{architecture.prefix}{offset + use.layer}{called.suffix}")
+        classes.append(CacheClass(called.layer_class or layer_class(use.node), use.node, use.cache, draft=True))
+    return Draft(method=method, names=tuple(names), classes=tuple(classes), default_tokens=default, modules=modules)
+
+
+def drafted(model: Model, draft: Draft) -> Model:
+    """The model with the draft's caches registered after the target's."""
+    classes, class_of, keys = list(model.classes), list(model.class_of), {}
+    for cls in draft.classes:
+        known = msgspec.structs.replace(cls, non_causal=draft.non_causal)
+        key = class_key(known.node, known.cache)
+        if key not in keys:
+            keys[key] = len(classes)
+            classes.append(known)
+        class_of.append(keys[key])
+    members: list[list[int]] = [[] for _ in classes]
+    for position, index in enumerate(class_of):
+        members[index].append(position)
+    return msgspec.structs.replace(
+        model,
+        names=model.names + draft.names,
+        class_of=tuple(class_of),
+        layer_of=model.layer_of + (model.num_layers - 1,) * len(draft.names),
+        classes=tuple(classes),
+        members=tuple(map(tuple, members)),
+        draft=draft,
+        first_draft=len(model.names),
+    )
+
+
+def speculative_tokens(model: Model, deployment: Deployment) -> int:
+    """Tokens drafted each step: as stated, else what the draft says; 0 without speculative decoding.
+
+    Refused by the engine where neither says, or where the modules of a multi-token predictor do not divide it.
+    """
+    draft = model.draft
+    if draft is None:
+        return 0
+    stated = (deployment.speculative_config or {}).get("num_speculative_tokens")
+    tokens = draft.default_tokens if stated is None else stated
+    if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
+        raise invalid("speculative-tokens-stated", f"num_speculative_tokens is {tokens!r}, and the draft says none")
+    predicted = draft.default_tokens if draft.method == "mtp" else None
+    if predicted is not None and tokens > predicted and tokens % predicted:
+        raise invalid(
+            "speculative-tokens-divide", f"num_speculative_tokens {tokens} is not a multiple of the {predicted} modules"
+        )
+    return tokens
+
+
+def extra_retained_tokens(model: Model, tokens: int) -> int:
+    """Tokens windows keep longer: one less than drafted, where several prediction modules run one after another."""
+    draft = model.draft
+    if draft is None or draft.method != "mtp" or min(draft.modules, tokens) <= 1:
+        return 0
+    return tokens - 1
+
+
+def drops_blocks(model: Model, deployment: Deployment) -> bool:
+    """Whether the release marks groups as the draft's at all: with a drafter of the EAGLE kind."""
+    return model.draft is not None and model.draft.method in EAGLE_LIKE
+
+
+#: Grouping branches whose groups the release looks through for the draft's.
+MARKED_BRANCHES: Final = frozenset({"packed-groups", "equal-page-groups"})
+
+
+def draft_groups(model: Model, deployment: Deployment, branch: str, groups: Sequence[Sequence[int]]) -> frozenset[int]:
+    """The groups the release marks as the draft's (``kv_cache_utils.py: _annotate_eagle_groups``).
+
+    Groups that hold a latent cache decoded non-causally; for DeepSeek V4's packed groups the one that holds the last
+    registered cache. A model of one group is never looked at.
+    """
+    if branch not in MARKED_BRANCHES or not drops_blocks(model, deployment):
+        return frozenset()
+    marked = non_causal_groups(model, groups)
+    if branch == "packed-groups" and model.architecture.marks_last_group:
+        marked |= last_group(model, groups)
+    return marked
+
+
+def non_causal_groups(model: Model, groups: Sequence[Sequence[int]]) -> frozenset[int]:
+    """Groups that hold a latent cache of a draft that attends to its whole block."""
+    return frozenset(
+        i
+        for i, caches in enumerate(groups)
+        if any(
+            (cls := model.classes[model.class_of[cache]]).non_causal and cls.layer_class == "MLAAttention"
+            for cache in caches
+            if model.first_draft is not None and cache >= model.first_draft
+        )
+    )
+
+
+def last_group(model: Model, groups: Sequence[Sequence[int]]) -> frozenset[int]:
+    """The group that holds the last registered cache."""
+    last = len(model.names) - 1
+    return frozenset(i for i, caches in enumerate(groups) if last in caches)
+
+
+def invalid(rule: str, reason: str) -> Refused:
+    """A refusal of the release's own reading of ``speculative_config``."""
+    return engine_refuses(rule, "ValidationError", "config", reason, SOURCE)
