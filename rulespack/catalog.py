@@ -43,7 +43,8 @@ def names() -> list[str]:
 def load_model(model: str | Path) -> ModelGraph:
     """The graph of a catalog name, a ``graph.yaml``, a ``config.json`` or ``params.json``, or a folder holding one.
 
-    A catalog name is looked for first; ``./name`` is always a path. In a folder a graph is preferred to a
+    A catalog name is looked for first; ``./name`` is always a path. A vendor's repository, such as ``Qwen/Qwen3-14B``,
+    is the catalog's model from there, where nothing of that path exists. In a folder a graph is preferred to a
     configuration. A ``.json`` file is translated, any other is read as a graph.
 
     Raises UnknownModel (with the nearest name), InvalidGraph, InvalidConfig.
@@ -70,6 +71,9 @@ def locate(model: str | Path) -> Path:
             return graph
     path = Path(text)
     if not text or "\0" in text or not _exists(path):
+        entry = _from_repository(text)
+        if entry is not None:
+            return entry
         raise UnknownModel(text, f"no model named {text!r} in the catalog, and no such file", _nearest(text))
     if not path.is_dir():
         return path
@@ -77,6 +81,18 @@ def locate(model: str | Path) -> Path:
         if _exists(path / name):
             return path / name
     raise UnknownModel(text, f"{text} is a folder that holds none of {', '.join(MODEL_FILES)}")
+
+
+def _from_repository(text: str) -> Path | None:
+    """The graph of the catalog's model that comes from a vendor's repository, whose name it has in lower case."""
+    _, slash, name = text.partition("/")
+    entry = root() / name.lower()
+    if not slash or not name or set(name) & set("/\\\0") or name in (".", "..") or not _exists(entry / IDENTITY_FILE):
+        return None
+    from rulespack.graph.load import load_identity, read_bounded
+
+    identity = load_identity(read_bounded(entry / IDENTITY_FILE), str(entry / IDENTITY_FILE))
+    return entry / GRAPH_FILE if identity.source.repo.lower() == text.lower() else None
 
 
 def _exists(path: Path) -> bool:
