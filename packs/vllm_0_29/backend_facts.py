@@ -276,6 +276,11 @@ def flashinfer_kernel(want: Want) -> Kernel:
     return Kernel((16, 32, 64, 128, 256, 512, 1024) if large else (16, 32, 64))
 
 
+def flashinfer_layer_kernel(want: Want) -> Kernel:
+    """A window layer asks outside the engine's configuration, where the large pages are never offered."""
+    return Kernel((16, 32, 64))
+
+
 def nvfp4_content(cache_dtype: str, k: int, v: int, element: int) -> int:
     """nvfp4: each of K and V is a slot of packed halves and one scale byte for every 16 values."""
     return k // 2 + k // 16 if cache_dtype in NVFP4 else (k + v) * element
@@ -402,6 +407,7 @@ BACKENDS: Final = {
             admits_head=lambda want: want.head_size in (64, 128, 256, 512),
             admits_cache_dtype=flashinfer_cache_dtype,
             kernel=flashinfer_kernel,
+            layer_kernel=flashinfer_layer_kernel,
             layouts=lambda capability: (LBHNC, BLHNC) if capability[0] == 10 else None,
             admits_sinks=flashinfer_sinks,
             head_slots=lambda cache_dtype, heads: 2 * heads if cache_dtype in NVFP4 else heads,

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 SOURCE = "vllm/platforms/cuda.py: CudaPlatformBase.get_attn_backend_cls"
 
+#: Quantization methods that bring scales for the cache of every ordinary attention layer.
+SCALED_METHODS = frozenset({"fp8", "modelopt", "modelopt_fp4", "modelopt_mxfp8"})
+
 #: Layer classes that ask the selector; any other is handed its backend by the model.
 SELECTING = frozenset({"Attention", "ChunkedLocalAttention", "MLAAttention"})
 
@@ -42,8 +45,31 @@ def select_backends(
             parts = _parted(model, cls, caches, skipped, dtype.layers)
         for part, layer_dtype in parts:
             name = serving(rules, model, deployment, cls, layer_dtype, dtype.value, reasons)
+            _check_scales(model, cls, layer_dtype)
             chosen.append(LayerBackend(part, name, layer_dtype))
     return tuple(sorted(chosen, key=lambda part: part.caches[0])) if len(chosen) > 1 else tuple(chosen)
+
+
+def _check_scales(model: Model, cls: CacheClass, layer_dtype: str) -> None:
+    """Refused by the engine: a cache in fp8_e5m2 where the checkpoint's method brings scales for the cache, as an
+    ordinary layer's does unless it is compressed-tensors without a cache scheme or a mix without a cache format."""
+    quantization = model.quantization
+    if layer_dtype != "fp8_e5m2" or quantization is None or cls.layer_class == "MLAAttention":
+        return
+    method = quantization.method
+    scaled = (
+        method in SCALED_METHODS
+        or (method == "compressed-tensors" and quantization.kv_cache_scheme)
+        or (method == "modelopt_mixed" and quantization.kv_cache_algorithm == "FP8")
+    )
+    if scaled:
+        raise engine_refuses(
+            "e5m2-without-scales",
+            "ValueError",
+            "construct",
+            f"an fp8_e5m2 cache takes no scales, and a {method} checkpoint brings them",
+            "vllm/model_executor/layers/attention/attention.py: _init_kv_cache_quant",
+        )
 
 
 def _parted(

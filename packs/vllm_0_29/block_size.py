@@ -80,7 +80,7 @@ def preferred(backend: Backend, want: Want) -> int:
 
 def window_block_size(backend: Backend, want: Want, block_size: int, token_bytes: int, page: int | None) -> int:
     """A window layer's own block in tokens: the smallest kernel size, or the largest whose page fits ``page`` bytes."""
-    sizes = backend.kernel(want).sizes
+    sizes = (backend.layer_kernel or backend.kernel)(want).sizes
     if page is None:
         return min(sizes)
     fitting = [size for size in sizes if size * token_bytes <= page]
