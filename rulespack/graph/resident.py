@@ -6,7 +6,8 @@ and other vectors are no weights here; together they are a few thousandths of a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
 from rulespack.errors import RulespackError
 from rulespack.graph.model import GEMM, AnyNode, Gather, GroupedGEMM, LayerKind, ModelGraph
@@ -19,8 +20,7 @@ from rulespack.graph.weights import (
     WeightFormat,
     holdings,
     implied_embedding,
-    node_format,
-    table_format,
+    stored_format,
     tied,
     weight_of,
 )
@@ -48,7 +48,8 @@ def resident_weights(
     every rank. Each rank holds at least one KV head. The vocabulary is padded to a multiple of 64 and shared. Routed
     experts are shared by the tensor-parallel ranks of all data-parallel replicas together: by their inner dimension,
     or expert by expert with ``enable_expert_parallel``; everything else is whole in each replica. With all three, the
-    engine splits tokens over the ranks in front of a mixture of experts that allows it, and shared experts are whole.
+    engine splits tokens over the ranks in front of a mixture of experts that allows it, and shared experts are whole;
+    so is, without stages, what a model's own sequence parallelism runs on split tokens.
     The first stage holds the embedding, the last one the head and the draft module. An alias adds nothing, unless what
     it reads is on another stage: then its stage holds a copy.
 
@@ -60,23 +61,26 @@ def resident_weights(
     cannot share a dimension evenly, :class:`~rulespack.graph.shares.Undivided` where a layer does not say how they
     share it.
     """
+    split = enable_expert_parallel and tensor_parallel_size > 1 and data_parallel_size > 1
     ranks = Ranks(
         tensor=_positive("tensor_parallel_size", tensor_parallel_size),
         experts=tensor_parallel_size * _positive("data_parallel_size", data_parallel_size),
         by_expert=enable_expert_parallel,
-        split_tokens=enable_expert_parallel and tensor_parallel_size > 1 and data_parallel_size > 1,
+        split_tokens=split,
+        own_split=split and pipeline_parallel_size == 1,
         padding=padding,
     )
     order = expand(graph.stack)
     on_stage = order[stage_slice(len(order), pipeline_parallel_size, pipeline_stage, layers_of_stage)]
     first, last = pipeline_stage == 0, pipeline_stage == pipeline_parallel_size - 1
-    read = _read(graph, on_stage, last)
+    running = Counter(on_stage)
+    read = _read(graph, running, last)
 
     def copies(one: Held) -> int:
         if one.part == "speculator":
             return one.copies if last else 0
         if isinstance(one.place, LayerKind):
-            return on_stage.count(one.place.id) or f"{one.place.id}.{one.node.role}" in read
+            return running[one.place.id] or f"{one.place.id}.{one.node.role}" in read
         here = first if one.place == "embedding" else last or head_on_every_stage
         return here or f"{one.place}.{one.node.role}" in read
 
@@ -105,17 +109,13 @@ def precision_schedule(graph: ModelGraph, part: Part = "target") -> dict[tuple[i
             if not isinstance(node, (GEMM, GroupedGEMM, Gather)):
                 continue
             key = (layer, node.role or node.op)
-            stored = _format(graph, node)
+            stored = stored_format(graph, node)
             if schedule.setdefault(key, stored) != stored:
                 raise AmbiguousRole(
                     f"{where}: two nodes of role {key[1]} are stored as {schedule[key].dtype} and {stored.dtype}; "
                     "give each a role of its own"
                 )
     return schedule
-
-
-def _format(graph: ModelGraph, node: GEMM | GroupedGEMM | Gather) -> WeightFormat:
-    return table_format(graph, node) if isinstance(node, Gather) else node_format(graph, node)
 
 
 def _places(graph: ModelGraph, part: Part) -> Iterator[tuple[int | None, str, tuple[AnyNode, ...]]]:
@@ -134,9 +134,9 @@ def _places(graph: ModelGraph, part: Part) -> Iterator[tuple[int | None, str, tu
         yield None, "speculator head", draft.head + draft.sequential_head
 
 
-def _read(graph: ModelGraph, on_stage: Sequence[str], last: bool) -> frozenset[str]:
+def _read(graph: ModelGraph, running: Mapping[str, int], last: bool) -> frozenset[str]:
     """The weights that nodes of a stage read and others hold, as their ``aliases`` name them."""
-    nodes = [node for kind in graph.layer_kinds if kind.id in on_stage for node in kind.nodes]
+    nodes = [node for kind in graph.layer_kinds if kind.id in running for node in kind.nodes]
     if last:
         nodes += graph.head
         if graph.speculator is not None:

@@ -50,10 +50,10 @@ def state_bytes_per_sequence(
     """What one sequence holds on one rank of a pipeline stage, in the target's layers, whatever its length.
 
     Recurrent layers are shared by their heads or channels, what belongs to KV heads by those, down to one on each rank;
-    what belongs to a latent is whole on every rank. ``extra_rows`` are inputs the convolutions keep beyond their width, one for
-    each speculative token. ``conv_dtype`` and ``state_dtype`` are formats of the graph's vocabulary that stand for the
-    model's own and for what each layer states; ``cache_dtype`` an engine's name that selects a cache's record.
-    ``layers_of_stage`` counts the layers on each stage and must be stated with more than one.
+    what belongs to a latent is whole on every rank. ``extra_rows`` are inputs the convolutions keep beyond their
+    width, one for each speculative token. ``conv_dtype`` and ``state_dtype`` are formats of the graph's vocabulary that
+    stand for the model's own and for what each layer states; ``cache_dtype`` an engine's name that selects a cache's
+    record. ``layers_of_stage`` counts the layers on each stage and must be stated with more than one.
 
     Raises ValueError for an impossible layout, :class:`~rulespack.graph.state.Uneven` (a ValueError) where the ranks
     cannot share a dimension. Apply ``for_capability`` first where the graph describes several GPU architectures.

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from rulespack.errors import RulespackError
-from rulespack.graph.model import GEMM, Attention, Gather, GroupedGEMM, LayerKind, ModelGraph, RecurrentUpdate
+from rulespack.graph.model import GEMM, AnyNode, Attention, Gather, GroupedGEMM, LayerKind, ModelGraph, RecurrentUpdate
 from rulespack.graph.state import Uneven
 from rulespack.graph.vocabulary import LATENT_KINDS
 from rulespack.graph.weights import Holder, Place
@@ -26,6 +26,8 @@ GATED_ROWS: Final = 16
 QKV: Final = ("qkv_proj", "qkv_index_proj")
 #: The emit condition that tells a mixture of experts whose tokens the engine can split over the ranks.
 UNLESS_SPLIT: Final = "tensor_parallel_unless_sp_moe"
+#: How a node divides under a model's own sequence parallelism.
+TOKEN_SHARDED: Final = "token_sharded"
 
 
 class Undivided(RulespackError):
@@ -51,14 +53,16 @@ class Ranks(msgspec.Struct, frozen=True, kw_only=True):
     """The ranks that share a model's weights.
 
     ``tensor`` is the tensor-parallel size, ``experts`` the ranks that share routed experts, ``by_expert`` whether they
-    do so by whole experts. ``split_tokens``: each rank routes its own part of the tokens, so that every one holds the
-    shared experts whole.
+    do so by whole experts. ``split_tokens``: in front of a mixture of experts that allows it each rank takes its own
+    part of the tokens, so that every one holds the shared experts whole. ``own_split``: a model that splits its tokens
+    by itself does, so that every rank holds whole what runs on them.
     """
 
     tensor: int = 1
     experts: int = 1
     by_expert: bool = False
     split_tokens: bool = False
+    own_split: bool = False
     padding: ExpertPadding = NO_PADDING
 
 
@@ -84,7 +88,7 @@ def held(graph: ModelGraph, place: Place, node: Holder, ranks: Ranks) -> int:
     if isinstance(node, GroupedGEMM):
         return _experts(node, ranks)
     name = node.role or "a GEMM"
-    if ranks.tensor == 1 or node.tp == "replicated" or (ranks.split_tokens and _is_shared(place, node)):
+    if ranks.tensor == 1 or node.tp == "replicated" or _runs_on_split_tokens(place, node, ranks):
         return _rows_of(graph, place, node) * node.k
     if node.tp == "row":
         return node.n * share(name, node.k, ranks.tensor)
@@ -133,10 +137,13 @@ def _rounded(size: int, multiple: int) -> int:
     return -(-size // multiple) * multiple
 
 
-def _is_shared(place: Place, node: GEMM) -> bool:
-    """Whether a layer belongs to the shared experts of a mixture whose tokens can be split over the ranks."""
+def _runs_on_split_tokens(place: Place, node: GEMM, ranks: Ranks) -> bool:
+    """Whether each rank runs a layer on tokens of its own: one that says so, or the shared experts of a mixture."""
+    if node.under_sequence_parallel == TOKEN_SHARDED:
+        return ranks.own_split
     return (
-        isinstance(place, LayerKind)
+        ranks.split_tokens
+        and isinstance(place, LayerKind)
         and (node.role or "").startswith("shared_")
         and any(other.emit == UNLESS_SPLIT for other in place.nodes)
     )
@@ -147,19 +154,24 @@ def _columns(graph: ModelGraph, place: Place, node: GEMM, ranks: int) -> int:
     name = node.role or "a GEMM"
     if isinstance(place, str):
         return share(name, _rows_of(graph, place, node), ranks)
-    after = place.nodes[place.nodes.index(node) + 1 :]
     if name.endswith(QKV):
+        after = _after(place, node)
         reader = next((one for one in after if isinstance(one, Attention) and one.kind not in LATENT_KINDS), None)
         if reader is not None:
             index = next((one for one in after if isinstance(one, Attention) and one.kind in LATENT_KINDS), None)
             return _projected(node, reader, index if name.endswith("qkv_index_proj") else None, ranks)
     if name.startswith("in_proj"):
-        update = next((one for one in after if isinstance(one, RecurrentUpdate)), None)
+        update = next((one for one in _after(place, node) if isinstance(one, RecurrentUpdate)), None)
         if update is not None and update.recurrent_kind == "mamba2":
             return _scanned(node, update, ranks)
         if update is not None and update.recurrent_kind == "kda":
             return _decayed(node, update, ranks)
     return share(name, node.n, ranks)
+
+
+def _after(kind: LayerKind, node: GEMM) -> tuple[AnyNode, ...]:
+    """The nodes that are launched after one in its layer."""
+    return kind.nodes[kind.nodes.index(node) + 1 :]
 
 
 def _projected(node: GEMM, reader: Attention, index: Attention | None, ranks: int) -> int:

@@ -6,12 +6,14 @@ format and scale layout; an alias reads another node's weights and adds nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
 from rulespack.graph.aliases import target
+from rulespack.graph.memo import PerGraph
 from rulespack.graph.model import GEMM, AnyNode, Gather, GroupedGEMM, LayerKind, ModelGraph, WeightScale
 from rulespack.graph.stack import expand
 from rulespack.graph.vocabulary import DEFAULT_RESIDENCY, DTYPE_BITS, IMPLIED_SCALES
@@ -206,26 +208,31 @@ def parameters(graph: ModelGraph) -> Parameters:
 
 
 class Held(NamedTuple):
-    """A node with weights of its own: its part, where it stands, and how many layers hold one."""
+    """A node with weights of its own: its part, where it stands, how many layers hold one, and how it is stored."""
 
     part: Part
     place: Place
     node: Holder
     copies: int
+    stored: WeightFormat
 
 
-def holdings(graph: ModelGraph) -> Iterator[Held]:
-    """Every node that holds weights, in the graph's order."""
-    yield from _held("target", "embedding", graph.embedding, 1)
+def holdings(graph: ModelGraph) -> tuple[Held, ...]:
+    """Every node that holds weights, in the graph's order; kept with the graph."""
+    return _HOLDINGS(graph)
+
+
+def _holdings(graph: ModelGraph) -> Iterator[Held]:
+    yield from _held(graph, "target", "embedding", graph.embedding, 1)
     yield from _layers(graph, "target", expand(graph.stack))
-    yield from _held("target", "head", tuple(node for node in graph.head if not tied(graph, node)), 1)
+    yield from _held(graph, "target", "head", tuple(node for node in graph.head if not tied(graph, node)), 1)
     draft = graph.speculator
     if draft is None:
         return
-    yield from _held("speculator", "embedding", draft.embedding, 1)
+    yield from _held(graph, "speculator", "embedding", draft.embedding, 1)
     context = () if draft.context_stack is None else expand(draft.context_stack)
     yield from _layers(graph, "speculator", expand(draft.stack) + context)
-    yield from _held("speculator", "head", draft.head + draft.sequential_head, 1)
+    yield from _held(graph, "speculator", "head", draft.head + draft.sequential_head, 1)
 
 
 def implied_embedding(graph: ModelGraph, rows: int | None = None) -> Weight:
@@ -245,15 +252,24 @@ def tied(graph: ModelGraph, node: AnyNode) -> bool:
 
 
 def _layers(graph: ModelGraph, part: Part, order: Sequence[str]) -> Iterator[Held]:
+    running = Counter(order)
     for kind in graph.layer_kinds:
-        if copies := order.count(kind.id):
-            yield from _held(part, kind, kind.nodes, copies)
+        if copies := running[kind.id]:
+            yield from _held(graph, part, kind, kind.nodes, copies)
 
 
-def _held(part: Part, place: Place, nodes: tuple[AnyNode, ...], copies: int) -> Iterator[Held]:
+def _held(graph: ModelGraph, part: Part, place: Place, nodes: tuple[AnyNode, ...], copies: int) -> Iterator[Held]:
     for node in nodes:
         if isinstance(node, (GEMM, GroupedGEMM, Gather)) and node.aliases is None:
-            yield Held(part, place, node, copies)
+            yield Held(part, place, node, copies, stored_format(graph, node))
+
+
+_HOLDINGS = PerGraph(lambda graph: tuple(_holdings(graph)))
+
+
+def stored_format(graph: ModelGraph, node: Holder) -> WeightFormat:
+    """The format a node's weights, or a table's rows, are read in."""
+    return table_format(graph, node) if isinstance(node, Gather) else node_format(graph, node)
 
 
 def _whole(graph: ModelGraph, held: Held) -> Weight:
@@ -263,13 +279,11 @@ def _whole(graph: ModelGraph, held: Held) -> Weight:
 
 def weight_of(graph: ModelGraph, held: Held, amount: int) -> Weight:
     """The weight a node holds when ``amount`` of its elements, or of its rows where it is a table, are held."""
-    node = held.node
+    node, stored = held.node, held.stored
     residency = DEFAULT_RESIDENCY
     if isinstance(node, Gather):
-        stored = table_format(graph, node)
         each = Amount(amount * row_elements(graph, node), amount * node.row_bytes)
         residency = node.residency or DEFAULT_RESIDENCY
     else:
-        stored = node_format(graph, node)
         each = Amount(amount, weight_bytes(amount, stored))
     return Weight(held.part, node.role, node.op, stored, residency, held.copies, each)

@@ -148,6 +148,19 @@ def test_ranks_that_split_tokens_hold_shared_experts_whole() -> None:
     assert held["shared_gate_up_proj"].elements == 16 * 64
 
 
+def test_a_model_that_splits_its_own_tokens_holds_whole_what_runs_on_them() -> None:
+    nodes = (
+        "{op: GEMM, role: up, n: 64, k: 64, tp: column, under_sequence_parallel: token_sharded}, "
+        "{op: GEMM, role: other, n: 64, k: 64, tp: column}"
+    )
+    whole = graph(nodes, repeat=2)
+    split = {"tensor_parallel_size": 2, "data_parallel_size": 2, "enable_expert_parallel": True}
+    for more, up in (({}, 2 * 64), ({"pipeline_parallel_size": 2, "layers_of_stage": (1, 1)}, 32)):
+        held = resident_weights(whole, **split, **more).by_role()  # type: ignore[arg-type]
+        assert held["up"].elements == up * 64
+    assert held["other"].elements == 32 * 64
+
+
 def test_the_first_ranks_take_the_experts_that_are_left_over() -> None:
     whole = graph("{op: GroupedGEMM, role: experts_down, n: 64, k: 32, experts: 8, top_k: 2}")
     held = resident_weights(whole, data_parallel_size=3, enable_expert_parallel=True)
