@@ -15,17 +15,19 @@ from rulespack.derive.blocks import (
     head,
     norm,
     per_layer,
-    projected_attention,
     read_top_k,
 )
 from rulespack.derive.config import Config, Served
 from rulespack.derive.family import Family, Parts
+from rulespack.derive.layer_inputs import layer_input, layer_input_embedding
 from rulespack.derive.layers import Layer
-from rulespack.graph.model import Attention
+from rulespack.derive.shared_kv import first_reader, reading, shared_attention
+from rulespack.graph.model import AnyNode, Attention
 
 SLIDING, FULL = "sliding_attention", "full_attention"
 PERIOD = 6
 GLOBAL_HEAD_DIM = 512
+INPUT_WIDTH, INPUT_VOCABULARY = 256, 262144
 #: The largest video: frames, and tokens of one with its markers and time stamp (gemma4_mm.py).
 VIDEO_FRAMES = 32
 FRAME_TOKENS = 70 + 2 + 6
@@ -34,18 +36,19 @@ FRAME_TOKENS = 70 + 2 + 6
 def build(config: Config) -> Parts:
     """Windows by layer type; a full layer has its own head width and, where keys serve as values, its own KV heads."""
     text = config.text
-    for key in ("num_kv_shared_layers", "hidden_size_per_layer_input"):
-        if text.integer(key, minimum=0, default=0):
-            text.refuse(key, "is not 0; shared KV layers and per-layer inputs are not translated")
-    if text.boolean("use_double_wide_mlp", default=False):
-        text.refuse("use_double_wide_mlp", "is true; double-wide MLPs are not translated")
     direction = text.optional_string("use_bidirectional_attention")
     if direction not in (None, "vision"):
         text.refuse("use_bidirectional_attention", f"{direction!r} is not translated; known is vision")
-    layers = [_layer(config, index, kind) for index, kind in enumerate(_types(config))]
+    types = _types(config)
+    first = first_reader(config, types, 0)
+    inputs = text.integer("hidden_size_per_layer_input", minimum=0, default=INPUT_WIDTH)
+    own_inputs: tuple[AnyNode, ...] = ()
+    if inputs:
+        vocabulary = text.integer("vocab_size_per_layer_input", default=INPUT_VOCABULARY)
+        own_inputs = layer_input_embedding(config, inputs, vocabulary)
     return Parts(
-        layers=layers,
-        embedding=embedding(config),
+        layers=[_layer(config, index, kind, first, inputs) for index, kind in enumerate(types)],
+        embedding=(*embedding(config), *own_inputs),
         head=head(config),
         prefix_lm=direction == "vision",
         max_item_tokens=_largest_item(config) if config.served.multimodal else None,
@@ -90,14 +93,20 @@ def _attention(config: Config, layer_type: str) -> Attention:
     return Attention(kind="gqa", n_q=config.heads, n_kv=kv_heads, d_h=width, logits_soft_cap=soft_cap)
 
 
-def _layer(config: Config, index: int, layer_type: str) -> Layer:
+def _layer(config: Config, index: int, layer_type: str, first: int, inputs: int) -> Layer:
+    """One layer. From ``first`` on they read the caches of others, and may have MLPs twice as wide."""
     text = config.text
-    layer = Layer("sliding" if layer_type == SLIDING else "full")
+    reads = index >= first
+    label, node = "sliding" if layer_type == SLIDING else "full", _attention(config, layer_type)
+    if first < config.layers:
+        node = reading(config, node, owned=not reads)
+    layer = Layer(f"{label}_shared_kv" if reads else label)
     layer.add(norm("input_norm"))
-    projected_attention(layer, config, f"layers.{index}.self_attn", _attention(config, layer_type))
+    shared_attention(layer, config, f"layers.{index}.self_attn", node)
     entry = layer.add(norm("post_attn_norm"))
     layer.add(norm("pre_mlp_norm"))
-    dense_mlp(layer, config, f"layers.{index}.mlp", text.integer("intermediate_size"))
+    wider = 2 if text.boolean("use_double_wide_mlp", default=False) and reads else 1
+    dense_mlp(layer, config, f"layers.{index}.mlp", wider * text.integer("intermediate_size"))
     if text.boolean("enable_moe_block", default=False):
         dense = layer.add(norm("post_mlp_norm_1"))
         layer.add(norm("pre_moe_norm"), [entry])
@@ -115,6 +124,8 @@ def _layer(config: Config, index: int, layer_type: str) -> Layer:
         layer.add(norm("post_mlp_norm"), [dense, routed])
     else:
         layer.add(norm("post_mlp_norm"))
+    if inputs:
+        layer_input(layer, config, f"layers.{index}", inputs)
     return layer
 
 
