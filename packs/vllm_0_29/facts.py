@@ -8,6 +8,7 @@ from vllm_0_29 import deepseek_v4, hy_v4, sparse_mla
 from vllm_0_29.backend_facts import FP8, NVFP4, PER_TOKEN_HEAD, PLAIN, TURBOQUANT
 from vllm_0_29.model import Architecture, CacheName, DraftNames, StateFacts, Unserved
 from vllm_0_29.rules import Connector
+from vllm_0_29.stages import check_head_on_last_stage
 
 #: ``vllm/config/cache.py: CacheDType``.
 CACHE_DTYPES: Final = PLAIN | FP8 | NVFP4 | PER_TOKEN_HEAD | TURBOQUANT | {"fp8_e5m2", "fp8_inc", "fp8_ds_mla"}
@@ -122,7 +123,7 @@ ARCHITECTURES: Final = (
         "DeepseekV2ForCausalLM": PLAIN_MODEL,
         "DeepseekV3ForCausalLM": PLAIN_MODEL,
         "Ernie4_5ForCausalLM": PLAIN_MODEL,
-        "Ernie4_5_MoeForCausalLM": PLAIN_MODEL,
+        "Ernie4_5_MoeForCausalLM": Architecture(check_stages=check_head_on_last_stage),
         "Exaone4ForCausalLM": PLAIN_MODEL,
         "Gemma2ForCausalLM": PLAIN_MODEL,
         "Gemma3ForCausalLM": Architecture(rope_already_applied=True),

@@ -187,8 +187,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     ``kv_heads`` are the whole model's, before tensor parallelism; ``head_size`` the widest of its layers.
     ``output_groups`` are the groups a grouped output projection (``wo_a``) has, 1 without one; ``shared`` pairs each
     layer that reads another's cache with that layer. ``states`` are the classes of recurrent state among ``classes``,
-    ``sparse`` those that keep the context of sparse attention. ``shards`` are what tensor parallelism divides.
-    ``first_draft`` is the position of the draft's first cache.
+    ``sparse`` those that keep the context of sparse attention. ``tied_head``: the head reads the vocabulary table.
+    ``shards`` are what tensor parallelism divides. ``first_draft`` is the position of the draft's first cache.
     """
 
     name: str
@@ -216,6 +216,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     states: tuple[CacheClass, ...]
     sparse: tuple[CacheClass, ...]
     vocabulary: int
+    tied_head: bool
     shards: tuple[Shard, ...]
     draft: Draft | None = None
     first_draft: int | None = None
@@ -290,6 +291,7 @@ def read_model(graph: ModelGraph, architectures: Mapping[str, Architecture]) -> 
         states=tuple(cls for cls in found if cls.layer_class == STATE_LAYER),
         sparse=tuple(cls for cls in found if _is_sparse(cls.node) and cls.cache.kind in ("kv", "window")),
         vocabulary=graph.globals_.vocab_size,
+        tied_head=graph.globals_.tie_word_embeddings,
         shards=read_shards(graph),
         shared=tuple(
             (use.layer, use.owner) for use in uses(graph, layers(graph)) if use.owner not in (None, use.layer)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from rulespack.errors import engine_refuses
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rulespack.deployment import Deployment
     from vllm_0_29.model import Model
 
@@ -37,6 +39,18 @@ def layers_of_stages(layers: int, stages: int, stated: str | None) -> tuple[int,
     for i in range(2, rest + 2):
         parted[-i] += 1
     return tuple(parted)
+
+
+def check_head_on_last_stage(model: Model, stage_of_layer: Sequence[int]) -> None:
+    """Refused by the engine, which crashes: the class ties its head on every stage, and only the last has one."""
+    if model.tied_head:
+        raise engine_refuses(
+            "head-tied-on-every-stage",
+            "AttributeError",
+            "construct",
+            f"{model.architecture_name} ties its head to the vocabulary table on stages that have no head",
+            "vllm/model_executor/models/ernie45_moe.py: Ernie4_5_MoeForCausalLM.__init__",
+        )
 
 
 def stage_of(model: Model, deployment: Deployment) -> tuple[int, ...]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from small_graphs import RELEASES, full, graph_of, plan
+from small_graphs import RELEASES, full, graph_of, plan, sliding
 
 import rulespack
+from rulespack import Refused
 from rulespack.graph.model import Positions, Rope
 
 
@@ -45,3 +46,18 @@ def test_model_max_length_goes_before_the_position_limit(release: str, length: i
 def test_model_max_length_is_scaled_as_the_position_limit_is(release: str) -> None:
     positions = Positions(max_position_embeddings=8192, model_max_length=4096, rope=(Rope(type="linear", factor=2.0),))
     assert plan(release, graph_of([full()], positions=positions)).resolved.max_model_len == 8192
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_class_that_ties_its_head_everywhere_cannot_be_cut_into_stages(release: str) -> None:
+    facts = {"architecture": "Ernie4_5_MoeForCausalLM"}
+    untied, tied = (graph_of([full()] * 2, **facts, tie_word_embeddings=flag) for flag in (False, True))
+    assert plan(release, untied, pipeline_parallel_size=2).stages is not None
+    with pytest.raises(Refused) as refused:
+        plan(release, tied, pipeline_parallel_size=2)
+    assert (refused.value.by, refused.value.type, refused.value.stage) == ("engine", "AttributeError", "construct")
+
+
+def test_a_window_never_takes_the_large_blocks_of_its_backend() -> None:
+    answer = plan("0.31.0", graph_of([sliding(4096, n_q=32), full(n_q=32)]), gpu="B200", block_size=128)
+    assert [answer.specs[spec].block_size for _, spec in answer.caches] == [64, 128]
