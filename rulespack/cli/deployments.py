@@ -1,9 +1,9 @@
 """A file of named deployments: YAML, each name with vLLM's arguments or with a ``vllm serve`` command line.
 
-    chat:
-      tensor_parallel_size: 2
-      kv_cache_dtype: fp8
-    batch: VLLM_USE_V2_MODEL_RUNNER=0 vllm serve openai/gpt-oss-120b -tp 8 --max-model-len 32k
+chat:
+  tensor_parallel_size: 2
+  kv_cache_dtype: fp8
+batch: VLLM_USE_V2_MODEL_RUNNER=0 vllm serve openai/gpt-oss-120b -tp 8 --max-model-len 32k
 """
 
 from __future__ import annotations

@@ -43,6 +43,7 @@ def changes(old: Plan, new: Plan) -> tuple[Change, ...]:
         *_entries("backends.", old.backends, new.backends),
         *differing(("bytes_per_block", "blocks_per_request"), old, new),
         *_stages(old.stages, new.stages),
+        *_derived(old, new),
         *differing(("num_blocks", "tokens", "max_concurrency"), old.capacity, new.capacity, "capacity."),
     ]
     if len(old.caches) != len(new.caches):
@@ -50,6 +51,33 @@ def changes(old: Plan, new: Plan) -> tuple[Change, ...]:
     if len(old.groups) != len(new.groups):
         found.append(Change("groups", len(old.groups), len(new.groups)))
     return tuple(found)
+
+
+def _derived(old: Plan, new: Plan) -> Iterator[Change]:
+    """What follows from the groups: growth for each token, the fixed part and the padding of the longest request."""
+    longest = longest_common(old, new)
+    for key, of in (("growth_bytes_per_token", _growth), ("fixed_bytes", _fixed), ("padding_bytes", _padding)):
+        was, is_now = of(old, longest), of(new, longest)
+        if was != is_now:
+            yield Change(key, was, is_now)
+
+
+def _growth(plan: Plan, tokens: int) -> float:
+    per_token = sum(1 / (group.pages.block_size * group.pages.shards) for group in plan.groups if group.pages.grows)
+    return dearest_block(plan) * per_token
+
+
+def _fixed(plan: Plan, tokens: int) -> int:
+    return dearest_block(plan) * sum(group.pages.at(tokens) for group in plan.groups if not group.pages.grows)
+
+
+def _padding(plan: Plan, tokens: int) -> int:
+    return sum(group.padding_bytes * group.pages.at(tokens) for group in plan.groups)
+
+
+def longest_common(old: Plan, new: Plan) -> int:
+    """The longest request both releases serve, in tokens."""
+    return min(old.resolved.max_model_len, new.resolved.max_model_len)
 
 
 def _entries(prefix: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
@@ -108,7 +136,7 @@ def renamed(old: Plan, new: Plan) -> tuple[tuple[str, str], ...]:
 
 def requests(old: Plan, new: Plan, tokens: Sequence[int]) -> tuple[RequestChange, ...]:
     """Requests of each length both releases serve, and of the longest such length."""
-    longest = min(old.resolved.max_model_len, new.resolved.max_model_len)
+    longest = longest_common(old, new)
     lengths = sorted({length for length in tokens if 1 <= length < longest} | {longest})
     return tuple(_request(old, new, length) for length in lengths)
 
@@ -122,16 +150,11 @@ def _request(old: Plan, new: Plan, tokens: int) -> RequestChange:
         new_blocks=is_now.blocks,
         old_bytes=was.blocks * old_cost,
         new_bytes=is_now.blocks * new_cost,
-        old_fixed_bytes=fixed_blocks(old, tokens) * old_cost,
-        new_fixed_bytes=fixed_blocks(new, tokens) * new_cost,
+        old_fixed_bytes=_fixed(old, tokens),
+        new_fixed_bytes=_fixed(new, tokens),
     )
 
 
 def dearest_block(plan: Plan) -> int:
     """What a block costs on the pipeline stage where it costs most, which is the one that sets their number."""
     return max((stage.bytes_per_block for stage in plan.stages or ()), default=plan.bytes_per_block)
-
-
-def fixed_blocks(plan: Plan, tokens: int) -> int:
-    """Blocks a request pins in groups that stop growing."""
-    return sum(group.pages.at(tokens) for group in plan.groups if not group.pages.grows)
