@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -14,23 +15,23 @@ from rulespack.derive.section import Origin, Section
 from rulespack.derive.weights import Weights
 from rulespack.graph.model import Positions
 
-#: The spelling of dtypes in configurations, and ours. The engine computes a float32 checkpoint in bfloat16
-#: (0.31.0, config/model.py, _resolve_auto_dtype).
-MODEL_DTYPES: Final = {"bfloat16": "bf16", "float16": "fp16", "float32": "bf16", "float": "bf16", "half": "fp16"}
-#: What it computes in where a configuration states no dtype: nothing stated reads as float32.
-UNSTATED_DTYPE: Final = "bf16"
+#: The spelling of dtypes in configurations, and ours. The engine computes a float32 checkpoint in a narrower one, and
+#: reads nothing stated as float32 (0.31.0, config/model.py, _resolve_auto_dtype).
+MODEL_DTYPES: Final = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float": "fp32", "half": "fp16"}
 
 
 class Served(msgspec.Struct, frozen=True):
     """What the configuration class of an architecture supplies where a file leaves a key out.
 
+    A key that is null is not left out: there are as many key-value heads as query heads, which share the width.
     ``kv_heads`` None: as many as query heads. ``head_dim`` None: the width over the query heads. ``multimodal``: the
     class has encoders before the decoder, which the graph leaves out. ``lifts_quantization``: the class makes the text
     configuration's quantization the whole model's. ``divides_width``: heads share the width whatever ``head_dim`` says.
     ``attention_free``: there are no heads. ``head_dim_key`` and ``tie_key`` are how the class spells those two.
     ``layer_list``: the key whose list tells how many layers there are. ``max_positions``: the position limit where no
     key states a length; ``max_seq_len``: what the class adds under that name beside any other. ``with_vision``: the
-    class the engine takes instead where the file configures a vision encoder.
+    class the engine takes instead where the file configures a vision encoder. ``downcast``: what the engine computes a
+    float32 checkpoint in. ``names``: our vocabulary in the words of a class that spells it otherwise.
     """
 
     kv_heads: int | None = None
@@ -46,6 +47,8 @@ class Served(msgspec.Struct, frozen=True):
     max_positions: int | None = None
     max_seq_len: int | None = None
     with_vision: str | None = None
+    downcast: str = "bf16"
+    names: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -83,7 +86,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     def head_dim(self) -> int:
         """Width of one head: as stated, else as the class supplies it, else the width over the query heads."""
-        stated = self.text.optional_integer(self.served.head_dim_key) or self.served.head_dim
+        key = self.served.head_dim_key
+        stated = self.text.optional_integer(key) if self.text.states(key) else self.served.head_dim
         if self.served.divides_width:
             if stated is not None and stated * self.heads != self.hidden_size:
                 self.text.refuse("head_dim", f"is {stated}, and this class gives each of {self.heads} heads its share")
@@ -112,11 +116,21 @@ def open_config(document: Document) -> Head:
     return Head(document, names[0], root, root.optional_section("text_config") or root, reads)
 
 
+def respelt(head: Head, served: Served) -> Head:
+    """The file read in the words of the class that serves it, where those are not everybody's."""
+    if not served.names:
+        return head
+    section = Section(
+        head.document.data, Origin(str(head.document.path), head.architecture, head.reads), names=served.names
+    )
+    return msgspec.structs.replace(head, root=section, text=section)
+
+
 def read_config(head: Head, served: Served) -> Config:
     """Read what every family needs. Raises InvalidConfig, naming the key, for what is missing, mistyped or absurd."""
     root, text = head.root, head.text
     native = head.document.format == "mistral_params_json"
-    dtype = _dtype(root, text)
+    dtype = _dtype(root, text, served)
     heads, kv_heads = (0, 0) if served.attention_free else _heads(text, served)
     tied = served.tie_word_embeddings
     for owner in (text, root):
@@ -140,7 +154,9 @@ def read_config(head: Head, served: Served) -> Config:
         kv_heads=kv_heads,
         tie_word_embeddings=tied,
         dtype=dtype,
-        positions=mistral.read_positions(text) if native else read_positions(text, served.max_positions, served.max_seq_len),
+        positions=mistral.read_positions(text)
+        if native
+        else read_positions(text, served.max_positions, served.max_seq_len),
         weights=mistral.read_weights(text, dtype)
         if native
         else read_weights(root, text, dtype, lifted=served.lifts_quantization),
@@ -150,7 +166,8 @@ def read_config(head: Head, served: Served) -> Config:
 def _heads(text: Section, served: Served) -> tuple[int, int]:
     """Query and key-value heads."""
     heads = text.integer("num_attention_heads")
-    kv_heads = text.optional_integer("num_key_value_heads") or served.kv_heads or heads
+    key = "num_key_value_heads"
+    kv_heads = (text.optional_integer(key) if text.states(key) else served.kv_heads) or heads
     if heads % kv_heads:
         text.refuse("num_key_value_heads", f"{kv_heads} key-value heads do not divide {heads} query heads")
     return heads, kv_heads
@@ -165,7 +182,7 @@ def _layers(text: Section, served: Served) -> int:
     return text.integer("num_hidden_layers")
 
 
-def _dtype(root: Section, text: Section) -> str:
+def _dtype(root: Section, text: Section, served: Served) -> str:
     for owner in (root, text):
         for key in ("dtype", "torch_dtype"):
             stated = owner.optional_string(key)
@@ -176,5 +193,5 @@ def _dtype(root: Section, text: Section) -> str:
                 owner.refuse(
                     key, f"{stated!r} is not a dtype the engine computes in; known are {', '.join(MODEL_DTYPES)}"
                 )
-            return known
-    return UNSTATED_DTYPE
+            return served.downcast if known == "fp32" else known
+    return served.downcast

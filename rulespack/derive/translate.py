@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from rulespack.derive.assemble import assemble
-from rulespack.derive.config import open_config, read_config
+from rulespack.derive.config import open_config, read_config, respelt
 from rulespack.derive.document import Document, read_document
-from rulespack.derive.errors import InvalidConfig
+from rulespack.derive.errors import NotTranslated
 from rulespack.derive.families import families
 from rulespack.graph.model import ModelGraph
 
@@ -42,19 +42,19 @@ def translate(path: Path, name: str | None = None, overrides: Mapping[str, Any] 
     if served.with_vision is not None and head.root.has("vision_config"):
         head = msgspec.structs.replace(head, architecture=served.with_vision)
         served = family.serves[served.with_vision]
-    config = read_config(head, served)
+    config = read_config(respelt(head, served), served)
     parts = family.build(config)
     graph = assemble(name or document.path.absolute().parent.name, document, config, parts)
     return Translation(graph, document, frozenset(head.reads))
 
 
-def _unserved(architecture: str, file: str) -> InvalidConfig:
+def _unserved(architecture: str, file: str) -> NotTranslated:
     import difflib  # only a refusal pays for it
 
     like = difflib.get_close_matches(architecture, families(), n=3, cutoff=0.5)
     known = f"{len(families())} others are" + (f", {', '.join(like)} among them" if like else "")
     problem = f"the architecture {architecture} is not translated; {known}"
-    return InvalidConfig(file, "architectures", problem, architecture)
+    return NotTranslated(file, "architectures", problem, architecture)
 
 
 def _overlaid(data: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
