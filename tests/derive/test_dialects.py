@@ -41,6 +41,14 @@ def test_kv_heads_left_out_are_as_many_as_query_heads(write: Write, llama: dict[
     assert attention_of(derive_file(write(llama))).n_kv == 32
 
 
+def test_what_is_null_is_not_left_out_to_the_class(write: Write, llama: dict[str, Any]) -> None:
+    ernie = {**llama, "architectures": ["Ernie4_5ForCausalLM"], "hidden_size": 1024, "num_key_value_heads": None}
+    assert (attention_of(derive_file(write(ernie))).n_kv, attention_of(derive_file(write(ernie))).d_h) == (32, 128)
+    assert attention_of(derive_file(write({**ernie, "head_dim": None}))).d_h == 1024 // 32
+    del ernie["num_key_value_heads"]
+    assert attention_of(derive_file(write(ernie))).n_kv == 2
+
+
 def test_a_vocabulary_is_padded_as_the_engine_pads_it(write: Write, llama: dict[str, Any]) -> None:
     graph = derive_file(write({**llama, "vocab_size": 32001}))
     assert graph.globals_.vocab_size == 32001
