@@ -23,8 +23,13 @@ if TYPE_CHECKING:
     from rulespack.diff import Comparison, Pair, compare
     from rulespack.engine import Engine, engine
     from rulespack.errors import BadDeployment, BadPack, Refused, RulespackError, UnknownRelease
+    from rulespack.graph.capability import for_capability
     from rulespack.graph.model import ModelGraph
     from rulespack.graph.problems import InvalidGraph, Problem
+    from rulespack.graph.resident import precision_schedule, resident_weights
+    from rulespack.graph.sequence import SequenceState, state_bytes_per_sequence
+    from rulespack.graph.shares import ExpertPadding
+    from rulespack.graph.weights import Amount, Parameters, WeightFormat
     from rulespack.hooks import hookimpl
     from rulespack.kv.pages import PageCount
     from rulespack.kv.plan import Capacity, Group, Plan, Reason, Request, Resolved, Stage
@@ -34,6 +39,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "Amount": "rulespack.graph.weights",
     "BadDeployment": "rulespack.errors",
     "BadPack": "rulespack.errors",
     "BadQuestion": "rulespack.batch",
@@ -41,6 +47,7 @@ _HOME = {
     "Comparison": "rulespack.diff",
     "Deployment": "rulespack.deployment",
     "Engine": "rulespack.engine",
+    "ExpertPadding": "rulespack.graph.shares",
     "GPUS": "rulespack.deployment",
     "Gpu": "rulespack.deployment",
     "Group": "rulespack.kv.plan",
@@ -49,6 +56,7 @@ _HOME = {
     "ModelGraph": "rulespack.graph.model",
     "PageCount": "rulespack.kv.pages",
     "Pair": "rulespack.diff",
+    "Parameters": "rulespack.graph.weights",
     "Plan": "rulespack.kv.plan",
     "Problem": "rulespack.graph.problems",
     "Reason": "rulespack.kv.plan",
@@ -56,18 +64,25 @@ _HOME = {
     "Request": "rulespack.kv.plan",
     "Resolved": "rulespack.kv.plan",
     "RulespackError": "rulespack.errors",
+    "SequenceState": "rulespack.graph.sequence",
     "Spec": "rulespack.kv.specs",
     "Stage": "rulespack.kv.plan",
     "UnknownModel": "rulespack.catalog",
     "UnknownRelease": "rulespack.errors",
+    "WeightFormat": "rulespack.graph.weights",
     "compare": "rulespack.diff",
     "engine": "rulespack.engine",
+    "for_capability": "rulespack.graph.capability",
     "hookimpl": "rulespack.hooks",
     "load_model": "rulespack.catalog",
+    "precision_schedule": "rulespack.graph.resident",
     "releases": "rulespack.releases",
+    "resident_weights": "rulespack.graph.resident",
+    "state_bytes_per_sequence": "rulespack.graph.sequence",
 }
 
 __all__ = [
+    "Amount",
     "BadDeployment",
     "BadPack",
     "BadQuestion",
@@ -75,6 +90,7 @@ __all__ = [
     "Comparison",
     "Deployment",
     "Engine",
+    "ExpertPadding",
     "GPUS",
     "Gpu",
     "Group",
@@ -83,6 +99,7 @@ __all__ = [
     "ModelGraph",
     "PageCount",
     "Pair",
+    "Parameters",
     "Plan",
     "Problem",
     "Reason",
@@ -90,16 +107,22 @@ __all__ = [
     "Request",
     "Resolved",
     "RulespackError",
+    "SequenceState",
     "Spec",
     "Stage",
     "UnknownModel",
     "UnknownRelease",
+    "WeightFormat",
     "__version__",
     "compare",
     "engine",
+    "for_capability",
     "hookimpl",
     "load_model",
+    "precision_schedule",
     "releases",
+    "resident_weights",
+    "state_bytes_per_sequence",
 ]
 
 

@@ -48,9 +48,65 @@ def test_show_for_programs(run: Run) -> None:
 
 
 @pytest.mark.parametrize("width", [40, 80])
-def test_show_keeps_the_width(run: Run, width: int) -> None:
-    lines = run("show", "deepseek-v4.1-flash", env={"COLUMNS": str(width)}).out.splitlines()
+@pytest.mark.parametrize("layout", [[], ["--tensor-parallel-size", "8"]])
+def test_show_keeps_the_width(run: Run, width: int, layout: list[str]) -> None:
+    lines = run("show", "deepseek-v4.1-flash", *layout, env={"COLUMNS": str(width)}).out.splitlines()
     assert max(map(len, lines)) <= width
+
+
+def test_show_says_what_one_rank_holds(run: Run) -> None:
+    done = run("show", "gpt-oss-120b", "-tp", "8", "--enable-expert-parallel")
+    assert done.status == 0
+    title, *_ = (line for line in done.out.splitlines() if line.startswith("one rank"))
+    assert title == "one rank of tensor_parallel_size 8, enable_expert_parallel"
+    for said in ("experts_down, mxfp4", "together (7.61 GiB)", "each sequence holds 589,824 (576 KiB)"):
+        assert said in done.out
+    assert "one rank" not in run("show", "gpt-oss-120b").out
+
+
+def test_show_what_one_rank_holds_for_programs(run: Run) -> None:
+    asked = ["show", "deepseek-v4.1-flash", "--tensor-parallel-size", "8", "--format", "json"]
+    rank = json.loads(run(*asked).out)["rank"]
+    assert rank["layout"] == {"tensor_parallel_size": 8}
+    assert sum(weight["bytes"] for weight in rank["weights"]) == rank["bytes"]
+    assert {"role": "lm_head", "dtype": "bf16", "elements": 82_739_200, "bytes": 165_478_400} in rank["weights"]
+    assert rank["host"]["bytes"] > 20 * 10**9 > rank["speculator"]["bytes"] > 10**9
+    assert rank["state_bytes_per_sequence"] == {
+        "bytes": 3_088_384,
+        "recurrent": 0,
+        "rings": 98_304,
+        "windows": 2_990_080,
+    }
+
+
+def test_show_as_a_model_is_served_on_a_gpu(run: Run) -> None:
+    asked = ["show", "deepseek-v4.1-flash", "--tensor-parallel-size", "8", "--format", "json", "--gpu"]
+    sizes = [
+        next(
+            weight["dtype"]
+            for weight in json.loads(run(*asked, gpu).out)["rank"]["weights"]
+            if weight["role"] == "wo_a"
+        )
+        for gpu in ("H200", "B200")
+    ]
+    assert sizes == ["bf16", "fp8"]
+    refused = run(*asked, "A100")
+    assert refused.status == 1
+    assert "does not describe GPUs of compute capability family 8" in refused.out + refused.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["-tp", "3"], "KV heads 8 cannot be shared evenly by 3 ranks"),
+        (["-tp", "0"], "expected a number of ranks, got '0'"),
+        (["--data-parallel-size", "two"], "expected a number of ranks, got 'two'"),
+    ],
+)
+def test_show_of_a_layout_that_cannot_be(run: Run, flags: list[str], said: str) -> None:
+    done = run("show", "qwen3-14b", *flags)
+    assert (done.status, done.out) == (2, "")
+    assert said in done.err
 
 
 def test_derive_gives_the_committed_graph(run: Run, tmp_path: Path) -> None:
