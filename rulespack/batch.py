@@ -8,34 +8,25 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias
+from typing import Any, BinaryIO, Final
 
-from rulespack.catalog import load_model, locate
 from rulespack.deployment import Deployment
 from rulespack.engine import engine
 from rulespack.errors import Refused, RulespackError
 from rulespack.kv.plan import Plan
 from rulespack.releases import DEFAULT_ENGINE
 from rulespack.report.json import compact, error_document, plan_document, printable, refusal_document
-
-if TYPE_CHECKING:
-    from rulespack.graph.model import ModelGraph
+from rulespack.shelf import Shelf
 
 #: The longest line that is read as a question, in bytes.
 MAX_LINE: Final = 4 * 1024 * 1024
 #: The deepest nesting of a deployment.
 MAX_DEPTH: Final = 32
-#: How many graphs are kept, the ones asked for longest ago forgotten first.
-MAX_GRAPHS: Final = 256
 #: The keys of a question.
 KEYS: Final = ("id", "engine", "release", "model", "deployment", "tokens", "nearest")
 #: Integers outside this range are no engine argument.
 INTEGERS: Final = range(-(1 << 63), 1 << 63)
-
-Stamp: TypeAlias = tuple[tuple[int, ...], ...]
 
 
 class BadQuestion(RulespackError):
@@ -68,7 +59,7 @@ class Asker:
     """Answers questions, and keeps the graphs it has loaded for as long as their files do not change."""
 
     def __init__(self) -> None:
-        self._graphs: dict[Path, tuple[Stamp, ModelGraph]] = {}
+        self._graphs = Shelf()
         self._flaws: list[str] = []
         self._decoder = json.JSONDecoder(object_pairs_hook=self._object, parse_constant=self._constant)
 
@@ -139,19 +130,8 @@ class Asker:
         )
         deployment = Deployment.of(question.get("deployment", {}))
         tokens = _lengths(question)
-        plan = answering.plan(self._model(_text(question, "model")), deployment)
+        plan = answering.plan(self._graphs.get(_text(question, "model")), deployment)
         return {"plan": _with_requests(plan, tokens)}
-
-    def _model(self, named: str) -> ModelGraph:
-        file = locate(named)
-        stamp = _stamp(file)
-        kept = self._graphs.pop(file, None)
-        if kept is None or kept[0] != stamp:
-            kept = (stamp, load_model(file))
-        if len(self._graphs) >= MAX_GRAPHS:
-            del self._graphs[next(iter(self._graphs))]
-        self._graphs[file] = kept
-        return kept[1]
 
 
 def _with_requests(plan: Plan, tokens: list[int]) -> dict[str, Any]:
@@ -162,23 +142,6 @@ def _with_requests(plan: Plan, tokens: list[int]) -> dict[str, Any]:
                 "state a larger max_model_len to ask further"
             )
     return plan_document(plan, tokens)
-
-
-def _stamp(file: Path) -> Stamp:
-    """What changes when a model's file does, or the quantization that stands beside a configuration."""
-    files = [file]
-    if file.suffix == ".json":
-        from rulespack.derive.document import MODELOPT_FILE  # graphs are read without the deriver
-
-        files.append(file.with_name(MODELOPT_FILE))
-    return tuple((stat.st_mtime_ns, stat.st_size, stat.st_ino) for each in files if (stat := _status(each)) is not None)
-
-
-def _status(file: Path) -> os.stat_result | None:
-    try:
-        return file.stat()
-    except OSError:
-        return None
 
 
 def _joined(identity: bytes, document: dict[str, Any]) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
@@ -20,11 +20,15 @@ from rulespack.releases import DEFAULT_ENGINE, is_release, plugin_manager, resol
 
 if TYPE_CHECKING:
     from rulespack.graph.problems import Problem
+    from rulespack.shelf import Shelf
 
 A = TypeVar("A")
 
 #: The classes of caches that keep a sliding window.
-WINDOW_TYPES = ("SlidingWindowSpec", "SlidingWindowMLASpec")
+WINDOW_TYPES: Final = ("SlidingWindowSpec", "SlidingWindowMLASpec")
+
+#: What ``speculative_config.model`` may say where it means no model.
+NO_DRAFT: Final = ("ngram", "[ngram]")
 
 
 class Engine:
@@ -57,41 +61,43 @@ class Engine:
 
     def resolve_cache_dtype(self, graph: ModelGraph, deployment: Deployment) -> CacheDtype:
         """Which cache dtype really runs."""
-        return self._cache_dtype(self._accepted(graph, deployment), deployment)
+        return self._cache_dtype(*self._accepted(graph, deployment))
 
     def resolve_engine(self, graph: ModelGraph, deployment: Deployment) -> Resolution:
         """Backends, block sizes, layout, hybrid manager and lengths."""
-        graph = self._accepted(graph, deployment)
-        dtype = self._cache_dtype(graph, deployment)
-        return self._ask("resolve_engine", Resolution, graph=graph, deployment=deployment, cache_dtype=dtype)
+        graph, deployment = self._accepted(graph, deployment)
+        return self._resolution(graph, deployment, self._cache_dtype(graph, deployment))
 
     def owned_kv_cache_layers(self, graph: ModelGraph, deployment: Deployment) -> OwnedCaches:
         """Which layers own a cache, and each cache as a spec, in the engine's order."""
-        resolution = self.resolve_engine(graph, deployment)
-        graph = self._accepted(graph, deployment)
-        return self._ask(
-            "owned_kv_cache_layers", OwnedCaches, graph=graph, deployment=deployment, resolution=resolution
-        )
+        graph, deployment = self._accepted(graph, deployment)
+        resolution = self._resolution(graph, deployment, self._cache_dtype(graph, deployment))
+        return self._owned(graph, deployment, resolution)
 
     def kv_cache_groups(self, graph: ModelGraph, deployment: Deployment) -> Grouping:
         """How the caches form groups, and what a block costs."""
-        return self._grouped(self._accepted(graph, deployment), deployment).grouping
+        return self._grouped(*self._accepted(graph, deployment)).grouping
 
     def window_pages_per_request(self, graph: ModelGraph, deployment: Deployment) -> Mapping[int, PageCount]:
         """Blocks a request pins in each sliding-window group, by the group's position in the engine's order."""
-        made = self._grouped(self._accepted(graph, deployment), deployment)
+        graph, deployment = self._accepted(graph, deployment)
+        made = self._grouped(graph, deployment)
         windows = {i: group for i, group in enumerate(made.grouping.groups) if _is_window(group)}
         return {i: self._pages_of(deployment, made.resolution, group) for i, group in windows.items()}
 
-    def plan(self, graph: ModelGraph, deployment: Deployment | None = None) -> Plan:
+    def plan(self, graph: ModelGraph, deployment: Deployment | None = None, *, draft: ModelGraph | None = None) -> Plan:
         """All that the release decides for ``graph`` under ``deployment`` (the engine's defaults on an H200 if None).
+
+        ``draft`` is the draft model's graph, where ``speculative_config.model`` is not a name to load it by.
 
         Raises Refused: by the engine, with the error class and the stage at which the release itself stops (and the
         plan as far as it was made, where it stops after grouping), or by the pack, for what it does not model.
         """
         if deployment is None:
             deployment = Deployment()
-        graph = self._accepted(graph, deployment)
+        if draft is not None:
+            deployment = deployment.with_draft(draft)
+        graph, deployment = self._accepted(graph, deployment)
         made = self._grouped(graph, deployment)
         pages = self._pages(deployment, made)
         try:
@@ -110,8 +116,16 @@ class Engine:
             raise
         return self._assemble(graph, deployment, made, pages, pool)
 
-    def _accepted(self, graph: ModelGraph, deployment: Deployment) -> ModelGraph:
-        """The graph as the deployment's GPU describes it, checked; the deployment accepted by the release."""
+    def _accepted(self, graph: ModelGraph, deployment: Deployment) -> tuple[ModelGraph, Deployment]:
+        """The graph, and the draft's beside the deployment, as its GPU describes them; all accepted by the release."""
+        described = self._described(graph, deployment)
+        draft = deployment.draft or named_draft(deployment)
+        if draft is not None:
+            deployment = deployment.with_draft(self._described(draft, deployment))
+        self._hook.check_deployment(graph=described, deployment=deployment)
+        return described, deployment
+
+    def _described(self, graph: ModelGraph, deployment: Deployment) -> ModelGraph:
         family = deployment.gpu.family
         overlay = self._overlaid.get(family)
         if overlay is None:
@@ -121,7 +135,6 @@ class Engine:
         except UndescribedFamily as error:
             raise not_modelled("capability-described", str(error)) from None
         self._checked(described)
-        self._hook.check_deployment(graph=described, deployment=deployment)
         return described
 
     def _check(self, graph: ModelGraph) -> bool:
@@ -148,12 +161,18 @@ class Engine:
             raise BadPack(f"{answer!r} is no answer to resolve_cache_dtype: a CacheDtype or a string is wanted")
         return answer
 
-    def _grouped(self, graph: ModelGraph, deployment: Deployment) -> _Made:
-        dtype = self._cache_dtype(graph, deployment)
-        resolution = self._ask("resolve_engine", Resolution, graph=graph, deployment=deployment, cache_dtype=dtype)
-        owned = self._ask(
+    def _resolution(self, graph: ModelGraph, deployment: Deployment, dtype: CacheDtype) -> Resolution:
+        return self._ask("resolve_engine", Resolution, graph=graph, deployment=deployment, cache_dtype=dtype)
+
+    def _owned(self, graph: ModelGraph, deployment: Deployment, resolution: Resolution) -> OwnedCaches:
+        return self._ask(
             "owned_kv_cache_layers", OwnedCaches, graph=graph, deployment=deployment, resolution=resolution
         )
+
+    def _grouped(self, graph: ModelGraph, deployment: Deployment) -> _Made:
+        dtype = self._cache_dtype(graph, deployment)
+        resolution = self._resolution(graph, deployment, dtype)
+        owned = self._owned(graph, deployment, resolution)
         grouping = self._ask(
             "kv_cache_groups", Grouping, graph=graph, deployment=deployment, resolution=resolution, owned=owned
         )
@@ -231,6 +250,25 @@ class _Made(msgspec.Struct, frozen=True):
 
 def _is_window(group: CacheGroup) -> bool:
     return (group.spec.members or group.spec.type) in WINDOW_TYPES
+
+
+@functools.cache
+def _drafts() -> Shelf:
+    from rulespack.shelf import Shelf  # only a draft that is named by its file pays for it
+
+    return Shelf()
+
+
+def named_draft(deployment: Deployment) -> ModelGraph | None:
+    """The draft that ``speculative_config.model`` names, loaded; None where it names none.
+
+    Raises UnknownModel where there is none of that name, InvalidGraph and InvalidConfig where it cannot be read.
+    """
+    config = deployment.speculative_config
+    named = None if config is None else config.get("model")
+    if not isinstance(named, str) or named in NO_DRAFT:
+        return None
+    return _drafts().get(named)
 
 
 def engine(release: str, *, engine: str = DEFAULT_ENGINE, nearest: bool = False) -> Engine:

@@ -11,7 +11,12 @@ By = Literal["engine", "pack"]
 
 
 class RulespackError(Exception):
-    """The question cannot be used. The class name is the ``type`` a JSON answer carries."""
+    """The question cannot be used. The class name is the ``type`` a JSON answer carries.
+
+    ``unmodelled`` where the question is right and only we cannot answer it: a plan then ends as a pack's refusal.
+    """
+
+    unmodelled = False
 
 
 class BadDeployment(RulespackError):

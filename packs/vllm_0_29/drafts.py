@@ -83,16 +83,12 @@ def read_draft(rules: Rules, graph: ModelGraph, model: Model, deployment: Deploy
     if method in ("extract_hidden_states", "custom_class"):
         raise not_modelled("speculative-method-modelled", f"the speculative method {method} is not modelled")
     config = deployment.speculative_config or {}
-    if method in ("mtp", "dspark") and config.get("model") is None:
+    given = deployment.draft
+    if method in ("mtp", "dspark") and (config.get("model") is None if given is None else given.name == graph.name):
         return rules.own_draft(graph, model, method)
-    if deployment.draft is None:
-        raise not_modelled(
-            "draft-at-hand",
-            f"the draft model {config.get('model')!r} was not given as a graph beside the target's"
-            if config.get("model")
-            else f"the method {method} needs speculative_config.model",
-        )
-    return separate_draft(rules, model, deployment.draft, method)
+    if given is None:
+        raise not_modelled("draft-at-hand", f"speculative_config.model is not stated, which {method} needs")
+    return separate_draft(rules, model, given, method)
 
 
 def own_draft(graph: ModelGraph, model: Model, method: str) -> Draft:

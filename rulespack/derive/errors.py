@@ -26,3 +26,9 @@ class InvalidConfig(RulespackError):
             where += f": line {line}"
         served = f" [{architecture}]" if architecture else ""
         super().__init__(f"{where}: {problem}{served}")
+
+
+class NotTranslated(InvalidConfig):
+    """A configuration that is no mistake of its author's: an architecture or a key no family here translates."""
+
+    unmodelled = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from rulespack.derive.errors import InvalidConfig
+from rulespack.derive.errors import NotTranslated
 from rulespack.derive.section import Section
 from rulespack.derive.weights import Format, Weights
 from rulespack.graph.model import Positions, Quantization, Rope
@@ -35,14 +35,14 @@ def architecture(section: Section, file: str) -> str:
     """The class the engine serves a params.json with. Raises InvalidConfig for the ones that are not translated."""
     for key in ("multimodal", "vision_encoder"):
         if section.has(key):
-            section.refuse(key, "a Mistral model with encoders is not translated")
+            section.untranslated(key, "a Mistral model with encoders is not translated")
     if not section.has("moe"):
         if section.has("qk_nope_head_dim"):
-            section.refuse("qk_nope_head_dim", "latent attention without experts is not translated")
+            section.untranslated("qk_nope_head_dim", "latent attention without experts is not translated")
         return "MistralForCausalLM"
     moe = section.section("moe")
     if not moe.integer("num_shared_experts", minimum=0, default=0):
-        raise InvalidConfig(file, "moe.num_shared_experts", "Mistral experts without a shared one are not translated")
+        raise NotTranslated(file, "moe.num_shared_experts", "Mistral experts without a shared one are not translated")
     scaling = section.section("llama_4_scaling")
     scaling.integer("original_max_position_embeddings")
     scaling.optional_number("beta")
@@ -69,7 +69,7 @@ def read_weights(section: Section, dtype: str) -> Weights:
         return Weights(facts=None, plain=plain, linear=plain, experts=plain, stored=plain)
     form = quantization.string("qformat_weight")
     if form != "fp8_e4m3":
-        quantization.refuse("qformat_weight", f"{form!r} is not translated; known is fp8_e4m3")
+        quantization.untranslated("qformat_weight", f"{form!r} is not translated; known is fp8_e4m3")
     scheme = quantization.optional_string("qscheme_act")
     if scheme not in (None, "TENSOR", "NO_SCALES"):
         quantization.refuse("qscheme_act", f"{scheme!r} is not known to the engine; it takes TENSOR and NO_SCALES")

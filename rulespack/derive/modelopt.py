@@ -56,7 +56,8 @@ def read_modelopt(section: Section, plain: Format) -> Weights:
     elif algorithm in ALGORITHMS:
         method, stored = ALGORITHMS[algorithm]
     else:
-        owner.refuse("quant_algo", f"{algorithm!r} is not translated; known are {', '.join((*ALGORITHMS, MIXED))}")
+        known = ", ".join((*ALGORITHMS, MIXED))
+        owner.untranslated("quant_algo", f"{algorithm!r} is not translated; known are {known}")
     facts = Quantization(
         method=method,
         algorithm=None if inner is None else algorithm,
@@ -82,7 +83,7 @@ def _listed(owner: Section) -> ModuleFormats:
         for name, algorithm in algorithms.items():
             if algorithm not in ALGORITHMS:
                 known = ", ".join(ALGORITHMS)
-                layers.entry(name).refuse("quant_algo", f"{algorithm!r} is not translated; known are {known}")
+                layers.entry(name).untranslated("quant_algo", f"{algorithm!r} is not translated; known are {known}")
             if algorithm != algorithms[names[0]]:
                 problem = f"is {algorithm!r}, and {names[0]}, fused with it, is {algorithms[names[0]]!r}"
                 layers.entry(name).refuse("quant_algo", problem)

@@ -40,7 +40,7 @@ def read_weights(root: Section, text: Section, dtype: str, *, lifted: bool) -> W
             if not is_modelopt(quantization):
                 return _read(quantization, plain, root)
             if owner is text and text is not root and not lifted:
-                owner.refuse(
+                owner.untranslated(
                     key, "is ModelOpt's and stands below the top level, which is not translated for this class"
                 )
             return read_modelopt(quantization, plain)
@@ -64,7 +64,7 @@ def _read(section: Section, plain: Format, root: Section) -> Weights:
     read = METHODS.get(method)
     if read is None:
         known = ", ".join((*METHODS, "modelopt"))
-        section.refuse("quant_method", f"the quantization method {method!r} is not translated; known are {known}")
+        section.untranslated("quant_method", f"the quantization method {method!r} is not translated; known are {known}")
     return read(section, plain)
 
 
@@ -82,7 +82,7 @@ def _fp8(section: Section, plain: Format) -> Weights:
         scale = WeightScale(elements=block[0] * block[1], bytes=FP32_SCALE_BYTES)
     experts_dtype = section.optional_string("expert_dtype")
     if experts_dtype not in (None, "fp4"):
-        section.refuse("expert_dtype", f"{experts_dtype!r} is not translated; known is fp4")
+        section.untranslated("expert_dtype", f"{experts_dtype!r} is not translated; known is fp4")
     if experts_dtype == "fp4":
         if block != MXFP8_BLOCK:
             section.refuse("weight_block_size", f"is not {list(MXFP8_BLOCK)}, the one translated beside fp4 experts")
@@ -106,7 +106,7 @@ def _deepseek_v4(section: Section, plain: Format, root: Section) -> Weights:
     weights = _fp8(section, plain)
     algorithm = section.optional_string("moe_quant_algo")
     if algorithm is not None and algorithm.upper() != "NVFP4":
-        section.refuse("moe_quant_algo", f"{algorithm!r} is not translated; known is NVFP4")
+        section.untranslated("moe_quant_algo", f"{algorithm!r} is not translated; known is NVFP4")
     scale = weights.linear.scale
     if kind == "fp4" and scale is not None:
         scale = WeightScale(elements=scale.elements, bytes=1)
@@ -154,9 +154,9 @@ def _compressed_format(weights: Section) -> Format:
         return Format("mxfp4")
     dtype = {(4, "int"): "int4", (8, "int"): "int8", (8, "float"): "fp8"}.get((bits, kind))
     if dtype is None:
-        weights.refuse("num_bits", f"{bits}-bit {kind} weights are not translated; known are int4, int8 and fp8")
+        weights.untranslated("num_bits", f"{bits}-bit {kind} weights are not translated; known are int4, int8 and fp8")
     if strategy not in ("group", "channel", "tensor"):
-        weights.refuse("strategy", f"scales by {strategy!r} are not translated; known are group, channel and tensor")
+        weights.untranslated("strategy", f"scales by {strategy!r} are not translated; known: group, channel, tensor")
     if strategy != "group":
         return Format(dtype)
     return Format(dtype, WeightScale(elements=weights.integer("group_size"), bytes=BF16_SCALE_BYTES))

@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from rulespack.derive.document import describe
-from rulespack.derive.errors import InvalidConfig
+from rulespack.derive.errors import InvalidConfig, NotTranslated
 
 _ABSENT: Final = object()
 #: No count or size in a model configuration is anywhere near this.
@@ -29,6 +29,9 @@ CEILINGS: Final = {
     "hidden_size": 2**24,
     "intermediate_size": 2**26,
     "vocab_size": 2**31,
+    "num_nextn_predict_layers": 64,
+    "mtp_num_hidden_layers": 64,
+    "num_mtp_modules": 64,
 }
 
 
@@ -74,14 +77,19 @@ class Section:
         self._origin.reads.add(self._path + keys)
         return value
 
-    def _fail(self, keys: tuple[str, ...], problem: str) -> NoReturn:
+    def _fail(self, keys: tuple[str, ...], problem: str, error: type[InvalidConfig] = InvalidConfig) -> NoReturn:
         path = ".".join(self._path + keys)
-        raise InvalidConfig(self._origin.file, path, problem, self._origin.architecture)
+        raise error(self._origin.file, path, problem, self._origin.architecture)
 
     def refuse(self, key: str, problem: str) -> NoReturn:
         """Raise InvalidConfig about ``key`` of this object."""
         self._get(key)
         self._fail(self._locate(key), problem)
+
+    def untranslated(self, key: str, problem: str) -> NoReturn:
+        """Raise NotTranslated about ``key`` of this object: right as it stands, and beyond us."""
+        self._get(key)
+        self._fail(self._locate(key), problem, NotTranslated)
 
     def states(self, key: str) -> bool:
         """Whether ``key`` is there at all, null included."""

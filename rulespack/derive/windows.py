@@ -48,6 +48,6 @@ def no_windows(config: Config) -> None:
     """Check that a class that states a window it need not use does not use it (Qwen). Raises InvalidConfig."""
     text = config.text
     if text.boolean("use_sliding_window", default=False):
-        text.refuse("use_sliding_window", "is true; windows on some layers of this class are not translated")
+        text.untranslated("use_sliding_window", "is true; windows on some layers of this class are not translated")
     if set(text.optional_strings("layer_types") or ()) - {FULL}:
-        text.refuse("layer_types", "holds another type than full_attention, which is not translated for this class")
+        text.untranslated("layer_types", "holds more than full_attention, which is not translated for this class")

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from rulespack.deployment import GPUS, Gpu
-from rulespack.errors import Refused
+from rulespack.errors import Refused, not_modelled
 from rulespack.kv.plan import SCHEMA_VERSION, Plan
 from rulespack.kv.specs import Spec
 
@@ -47,7 +47,7 @@ def plan_document(plan: Plan, tokens: Sequence[int] = ()) -> dict[str, Any]:
         "engine": plan.engine,
         "release": plan.release,
         "model": plan.model,
-        "deployment": _stated(plan.deployment),
+        "deployment": stated(plan.deployment),
     }
     if plan.nearest is not None:
         document["nearest"] = plan.nearest
@@ -85,7 +85,12 @@ def refusal_document(refused: Refused) -> dict[str, Any]:
 
 
 def error_document(error: Exception) -> dict[str, Any]:
-    """An error of the question: the class's name, its message, and the problems of a file where it carries them."""
+    """An error of the question: the class's name, its message, and the problems of a file where it carries them.
+
+    One that is no fault of the question is a pack's refusal: a configuration no family translates.
+    """
+    if getattr(error, "unmodelled", False):
+        return refusal_document(not_modelled("configuration-translated", printable(str(error))))
     said: dict[str, Any] = {"type": type(error).__name__, "message": printable(str(error))}
     problems = getattr(error, "problems", ())
     if problems:
@@ -118,7 +123,8 @@ def _spec(spec: Spec) -> dict[str, Any]:
     return said
 
 
-def _stated(deployment: Mapping[str, Any]) -> Mapping[str, Any]:
+def stated(deployment: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A deployment as it was stated, its GPU by name, or by what it is where it has no name of ours."""
     gpu = deployment.get("gpu")
     if not isinstance(gpu, Gpu):
         return deployment

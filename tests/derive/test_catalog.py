@@ -50,7 +50,7 @@ def test_a_catalog_name_goes_before_a_folder_of_that_name(monkeypatch: pytest.Mo
     ("asked", "meant"),
     [
         ("qwen3-14", "qwen3-14b"),
-        ("Qwen/Qwen3-14B", "qwen3-14b"),
+        ("Qwen/Qwen3-14", "qwen3-14b"),
         ("deepseek-v4.1", "deepseek-v4.1-flash"),
         ("gpt_oss_20b", "gpt-oss-20b"),
     ],

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from command_line import Run, environment
 
-from rulespack import ModelGraph, batch, load_model
+from rulespack import ModelGraph, batch, load_model, shelf
 from rulespack.batch import MAX_LINE, Asker
 
 MODELS = Path(__file__).parents[2] / "models"
@@ -256,7 +256,7 @@ def test_a_graph_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
         read.append(file)
         return load_model(file)
 
-    monkeypatch.setattr(batch, "load_model", load)
+    monkeypatch.setattr(shelf, "load_model", load)
     asker = Asker()
     for _ in range(3):
         asker.answer(json.dumps(QUESTION).encode())
@@ -270,7 +270,7 @@ def test_a_fault_of_ours_is_told_and_survived(monkeypatch: pytest.MonkeyPatch) -
         raise KeyError("gone")
 
     with monkeypatch.context() as patched:
-        patched.setattr(batch, "load_model", broken)
+        patched.setattr(shelf, "load_model", broken)
         told = json.loads(asker.answer(json.dumps({"id": 1, **QUESTION}).encode()))
     assert told["id"] == 1
     assert told["error"]["type"] == "InternalError"
@@ -284,3 +284,11 @@ def test_a_line_past_the_limit_is_told_and_the_next_one_answered() -> None:
     first, second = map(json.loads, answers.getvalue().splitlines())
     assert "longer than" in first["error"]["message"]
     assert (second["id"], "plan" in second) == (2, True)
+
+
+def test_an_architecture_no_family_translates_is_refused_and_no_error(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["NobodysForCausalLM"]}))
+    answer = ask({"id": 1, **QUESTION, "model": str(tmp_path)})
+    assert answer["refused"]["by"] == "pack"
+    assert answer["refused"]["rule"] == "configuration-translated"
+    assert "NobodysForCausalLM" in answer["refused"]["reason"]

@@ -22,7 +22,7 @@ def build(config: Config) -> Parts:
     """Norms before and after both halves of a layer; windows by layer type."""
     text = config.text
     if text.boolean("use_bidirectional_attention", default=False):
-        text.refuse("use_bidirectional_attention", "is true; an encoder made of this decoder is not translated")
+        text.untranslated("use_bidirectional_attention", "is true; an encoder made of this decoder is not translated")
     width = text.integer("intermediate_size")
     window = text.integer("sliding_window", default=WINDOW)
     soft_cap = text.optional_number("attn_logit_softcapping") if config.architecture == "Gemma2ForCausalLM" else None

@@ -38,7 +38,7 @@ def build(config: Config) -> Parts:
     text = config.text
     direction = text.optional_string("use_bidirectional_attention")
     if direction not in (None, "vision"):
-        text.refuse("use_bidirectional_attention", f"{direction!r} is not translated; known is vision")
+        text.untranslated("use_bidirectional_attention", f"{direction!r} is not translated; known is vision")
     types = _types(config)
     first = first_reader(config, types, 0)
     inputs = text.integer("hidden_size_per_layer_input", minimum=0, default=INPUT_WIDTH)
@@ -58,7 +58,7 @@ def build(config: Config) -> Parts:
 def _largest_item(config: Config) -> int:
     """Tokens of the largest image or video. How long a clip of audio may be stands in no model configuration."""
     if config.root.has("audio_config"):
-        config.root.refuse("audio_config", "is stated; Gemma 4 with an audio encoder is not translated")
+        config.root.untranslated("audio_config", "is stated; Gemma 4 with an audio encoder is not translated")
     vision = config.root.section("vision_config")
     return max(vision.integer("default_output_length"), VIDEO_FRAMES * FRAME_TOKENS)
 

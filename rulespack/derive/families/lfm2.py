@@ -21,7 +21,7 @@ def build(config: Config) -> Parts:
     for key in ("conv_dim", "block_dim"):
         stated = text.optional_integer(key)
         if stated is not None and stated != hidden:
-            text.refuse(key, f"is {stated}, and {hidden} is the model's width; other widths are not translated")
+            text.untranslated(key, f"is {stated}, and {hidden} is the model's width; other widths are not translated")
     kernel = text.integer("conv_L_cache", default=3)
     width = _mlp_width(config)
     node = Attention(kind="gqa", n_q=config.heads, n_kv=config.kv_heads, d_h=config.head_dim())

@@ -27,7 +27,7 @@ def build(config: Config) -> Parts:
     width = text.integer("moe_intermediate_size")
     router = text.string("moe_router_dtype", default="float32")
     if router not in ROUTER_DTYPES:
-        text.refuse("moe_router_dtype", f"{router!r} is not translated; known are {', '.join(ROUTER_DTYPES)}")
+        text.untranslated("moe_router_dtype", f"{router!r} is not translated; known are {', '.join(ROUTER_DTYPES)}")
     layers = []
     for index, (slides, sparse) in enumerate(zip(_flags(config, "hybrid_layer_pattern"), _moe(config), strict=True)):
         layer = Layer(f"{'sliding' if slides else 'full'}_{'moe' if sparse else 'dense'}")

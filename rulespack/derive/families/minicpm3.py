@@ -16,7 +16,7 @@ def build(config: Config) -> Parts:
     """Layers alike."""
     text = config.text
     if text.has("num_experts"):
-        text.refuse("num_experts", "is stated; the mixture of experts of this class is not translated")
+        text.untranslated("num_experts", "is stated; the mixture of experts of this class is not translated")
     width = text.integer("intermediate_size")
     layers = []
     for index in range(config.layers):

@@ -92,7 +92,7 @@ def _window(config: Config) -> int | None:
         return None
     windows = set(layer_windows(config))
     if len(windows) > 1:
-        config.text.refuse("layer_types", "mixes sliding and full layers, which is not translated for this class")
+        config.text.untranslated("layer_types", "mixes sliding and full layers, which is not translated for this class")
     return windows.pop()
 
 

@@ -40,7 +40,7 @@ def build(config: Config) -> Parts:
     if config.tie_word_embeddings:
         text.refuse("tie_word_embeddings", "is true, and this class gives its head weights of its own; state false")
     if text.has("sliding_window"):
-        text.refuse("sliding_window", "is stated; windows are not translated for this class")
+        text.untranslated("sliding_window", "is stated; windows are not translated for this class")
     layers = []
     for index, kind in enumerate(_kinds(config)):
         layer = Layer(kind)

@@ -27,7 +27,7 @@ def build(config: Config) -> Parts:
         attention, mlp = block.section("attention"), block.section("ffn")
         attends, expands = (not part.boolean("no_op") for part in (attention, mlp))
         if not attends and not expands:
-            block.refuse("ffn.no_op", "is true, and so is the attention's; a layer without work is not translated")
+            block.untranslated("ffn.no_op", "is true like the attention's; a layer without work is not translated")
         layer = Layer("dense" if attends else "mlp_only")
         if attends:
             layer.add(norm("input_norm"))

@@ -37,7 +37,7 @@ def build(config: Config) -> Parts:
     """
     text = config.text
     if text.boolean("layer_scale", default=False):
-        text.refuse("layer_scale", "is true, which is not translated")
+        text.untranslated("layer_scale", "is true, which is not translated")
     shape = _delta_net(config)
     node = Attention(kind="gqa", n_q=config.heads, n_kv=config.kv_heads, d_h=config.head_dim())
     layers = []

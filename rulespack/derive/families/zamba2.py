@@ -37,7 +37,7 @@ def build(config: Config) -> Parts:
     """The first use of each block holds its weights; a cache belongs to each use."""
     text = config.text
     if text.boolean("use_long_context", default=False):
-        text.refuse("use_long_context", "is true, which changes the position limit and is not translated")
+        text.untranslated("use_long_context", "is true, which changes the position limit and is not translated")
     listed = text.optional_strings("layers_block_type")
     if listed is None:
         text.refuse("layers_block_type", "is missing; list each layer")

@@ -76,7 +76,7 @@ def read_shape(config: Config) -> Shape:
     if text.integer("num_key_value_heads") != 1:
         text.refuse("num_key_value_heads", "is not 1; a latent cache has one head")
     if text.integer("vision_n_layers", minimum=0, default=0):
-        text.refuse("vision_n_layers", "is not 0; DeepSeek V4 with vision layers is not translated")
+        text.untranslated("vision_n_layers", "is not 0; DeepSeek V4 with vision layers is not translated")
     groups = text.integer("o_groups")
     if config.heads % groups:
         text.refuse("o_groups", f"{groups} groups do not divide {config.heads} heads")
