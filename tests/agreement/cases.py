@@ -9,6 +9,9 @@ from typing import Any
 
 import msgspec
 
+import rulespack
+from rulespack import Deployment, ModelGraph, Plan
+
 RECORDINGS = Path(__file__).parent.parent / "recordings"
 
 
@@ -42,3 +45,14 @@ def recorded() -> tuple[Case, ...]:
         for document in [json.loads(file.read_text(encoding="utf-8"))]
         for name, entry in document["cases"].items()
     )
+
+
+@cache
+def graph(model: str) -> ModelGraph:
+    """A model's graph, read once for all its cases."""
+    return rulespack.load_model(model)
+
+
+def planned(case: Case) -> Plan:
+    """Our plan for a case; raises Refused."""
+    return rulespack.engine(case.release).plan(graph(case.model), Deployment.of(case.deployment))

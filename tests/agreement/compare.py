@@ -9,11 +9,10 @@ from typing import Any, Literal
 
 import msgspec
 
-import rulespack
-from rulespack import Deployment, Refused
+from rulespack import Refused
 from rulespack.report.json import compact, plan_document, refusal_document
 
-from .cases import Case
+from .cases import Case, planned
 
 #: What a recording cannot have: the question, and what is ours alone.
 OURS = ("schema_version", "engine", "release", "model", "deployment", "draft_caches", "requests", "reasons")
@@ -66,7 +65,7 @@ def judged(case: Case) -> Verdict:
 def answer(case: Case) -> dict[str, Any]:
     """Our answer to a case, as the public JSON has it."""
     try:
-        plan = rulespack.engine(case.release).plan(rulespack.load_model(case.model), Deployment.of(case.deployment))
+        plan = planned(case)
     except Refused as refused:
         document = refusal_document(refused)
     else:

@@ -13,6 +13,8 @@ import pytest
 import rulespack
 from rulespack import Deployment, Plan, Refused
 
+from .cases import graph
+
 GIB, MIB = 1 << 30, 1 << 20
 
 
@@ -22,7 +24,7 @@ def release(request: pytest.FixtureRequest) -> str:
 
 
 def plan(release: str, model: str, **deployment: Any) -> Plan:
-    return rulespack.engine(release).plan(rulespack.load_model(model), Deployment(**deployment))
+    return rulespack.engine(release).plan(graph(model), Deployment(**deployment))
 
 
 def test_a_block_of_gpt_oss_120b(release: str) -> None:

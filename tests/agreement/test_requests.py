@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rulespack
-from rulespack import Deployment, Plan
+from rulespack import Deployment
 
-from .cases import Case, recorded
+from .cases import Case, planned, recorded
 
 PLANNED = [case for case in recorded() if case.plan is not None and case.refused is None and not case.drafts]
 #: Where the counts behave differently: windows, chunks, rings, several groups, sharding.
@@ -33,9 +33,7 @@ TELLING = {
 }
 
 
-@cache
-def plan(case: Case) -> Plan:
-    return rulespack.engine(case.release).plan(rulespack.load_model(case.model), Deployment.of(case.deployment))
+plan = cache(planned)
 
 
 @pytest.mark.parametrize(("release", "model"), sorted({(case.release, case.model) for case in PLANNED}))
