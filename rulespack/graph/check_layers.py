@@ -132,6 +132,7 @@ def _speculator(speculator: Speculator) -> Findings:
     if speculator.stack.repeat < 1:
         message = f"repeat is {speculator.stack.repeat}: the draft's pattern runs at least once"
         yield Finding("speculator-repeat", (*path, "stack", "repeat"), message)
+    yield from _modules(speculator)
     drafting = speculator.drafting
     if drafting is not None and drafting not in DRAFTING_MODES:
         message = f"{not_among('drafting mode', drafting, DRAFTING_MODES)}, or leave it out for one pass a token"
@@ -141,6 +142,17 @@ def _speculator(speculator: Speculator) -> Findings:
         yield Finding("speculator-sequential-head", (*path, "sequential_head"), message, ((*path, "drafting"),))
     if speculator.context_stack is not None:
         yield from _repeats(speculator.context_stack, (*path, "context_stack"))
+
+
+def _modules(speculator: Speculator) -> Findings:
+    count, total = speculator.modules, length(speculator.stack)
+    path = ("speculator", "modules")
+    if count < 1:
+        message = f"modules is {count}: the draft's stack holds at least 1 module; leave it out for one"
+        yield Finding("speculator-modules", path, message)
+    elif total % count:
+        message = f"{count} modules do not divide the {total} layers of the draft's stack: list each module's layers"
+        yield Finding("speculator-modules", path, message, (("speculator", "stack"),))
 
 
 def check_unused(graph: ModelGraph) -> Findings:

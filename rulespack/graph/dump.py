@@ -32,6 +32,7 @@ _GRAPH_KEYS: Final = (
 _SPECULATOR_KEYS: Final = (
     "method",
     "num_spec_tokens",
+    "modules",
     "drafting",
     "embedding",
     "stack",

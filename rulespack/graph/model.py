@@ -305,12 +305,17 @@ class Stack(Record, frozen=True, kw_only=True):
 
 
 class Speculator(Record, frozen=True, kw_only=True):
-    """A draft module as its own stack over the graph's layer kinds."""
+    """A draft module as its own stack over the graph's layer kinds.
+
+    Ours: ``modules``, how many prediction modules the stack holds, equally long, one after another. Each pass runs one
+    of them in turn; all of them hold weights and register caches.
+    """
 
     method: str
     num_spec_tokens: int
     stack: Stack
     drafting: str | None = None
+    modules: int = 1
     embedding: tuple[AnyNode, ...] = ()
     context_stack: Stack | None = None
     head: tuple[AnyNode, ...] = ()

@@ -85,6 +85,7 @@ _STACKS = {
     "speculator-draft-tokens": "The speculator's num_spec_tokens is missing or below 1.",
     "speculator-pattern-missing": "The speculator's stack is missing or has no pattern.",
     "speculator-repeat": "The speculator's stack has a repeat below 1.",
+    "speculator-modules": "The speculator's modules are fewer than 1, or do not divide its stack.",
     "speculator-drafting-unknown": "The speculator's drafting is not recognized.",
     "speculator-sequential-head": "The speculator has a sequential_head without parallel_block drafting.",
     "speculator-kind-undeclared": "The speculator's stack or context_stack names a layer kind that is not declared.",

@@ -177,6 +177,14 @@ STACKS = [
         "",
         also=("cache-window-disagrees",),
     ),
+    Case("speculator-modules", "speculator.modules", "num_spec_tokens: 5\n", "num_spec_tokens: 5\n  modules: 0\n"),
+    Case(
+        "speculator-modules",
+        "speculator.modules",
+        "num_spec_tokens: 5\n",
+        "num_spec_tokens: 5\n  modules: 2\n",
+        "num_spec_tokens: 5\n  modules: 1\n",
+    ),
     Case("speculator-kind-undeclared", "speculator.stack.pattern[1]", "[draft]\n", "[draft, drafts]\n"),
     Case(
         "speculator-kind-undeclared",

@@ -1,6 +1,7 @@
 """Latent attention with a mixture of experts: DeepSeek V2, V3 and R1, Kimi K2.x, GLM 4.7 Flash, Mistral Small 4.
 
-Source: 0.31.0, model_executor/models/deepseek_v2.py, glm4_moe_lite.py, kimi_k25.py, mistral_large_3.py.
+Source: 0.31.0, model_executor/models/deepseek_v2.py, glm4_moe_lite.py, kimi_k25.py, mistral_large_3.py; the draft
+modules deepseek_mtp.py, glm4_moe_lite_mtp.py, and how many there are from config/speculative.py, hf_config_override.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from rulespack.derive.config import Config, Served
 from rulespack.derive.family import Family, Parts
 from rulespack.derive.latent import latent_attention, read_latent
 from rulespack.derive.layers import Layer
+from rulespack.derive.predictor import module_count, predictor, predictor_layer
 from rulespack.derive.weights import Format
 
 #: GLM keeps its router in float32 and always sums after its experts (glm4_moe.py, Glm4MoE); the others keep the
@@ -40,15 +42,13 @@ def build(config: Config) -> Parts:
     step = text.integer("moe_layer_freq", default=1)
     glm = config.architecture == GLM
     shape = read_latent(config)
-    layers = []
-    for index in range(config.layers):
-        sparse = index >= first and index % step == 0
-        layer = Layer("moe" if sparse else "dense")
+
+    def add_layer(layer: Layer, index: int) -> Layer:
         layer.add(norm("input_norm"))
         latent_attention(layer, config, f"layers.{index}.self_attn", shape)
         layer.add(norm("post_attn_norm"))
         module = f"layers.{index}.mlp"
-        if sparse:
+        if sparse(index):
             moe = MoE(
                 module=module,
                 count=count,
@@ -61,8 +61,31 @@ def build(config: Config) -> Parts:
             experts(layer, config, moe)
         else:
             dense_mlp(layer, config, module, text.integer("intermediate_size"))
-        layers.append(layer)
-    return Parts(layers=layers, embedding=embedding(config), head=head(config))
+        return layer
+
+    def label(index: int) -> str:
+        return "moe" if sparse(index) else "dense"
+
+    def sparse(index: int) -> bool:
+        return index >= first and index % step == 0
+
+    past = range(config.layers, config.layers + _modules(config))
+    draft = predictor(config, [add_layer(predictor_layer(config, label(index)), index) for index in past])
+    return Parts(
+        layers=[add_layer(Layer(label(index)), index) for index in range(config.layers)],
+        embedding=embedding(config),
+        head=head(config),
+        draft_kinds=draft.kinds,
+        speculator=draft.speculator,
+    )
+
+
+def _modules(config: Config) -> int:
+    """Prediction modules: the engine takes them by the model type for DeepSeek V3, by the class for GLM."""
+    if config.architecture == GLM:
+        return module_count(config)
+    known = config.architecture == "DeepseekV3ForCausalLM" and config.model_type == "deepseek_v3"
+    return module_count(config, default=1) if known else 0
 
 
 FAMILY = Family(

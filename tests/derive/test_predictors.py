@@ -1,0 +1,98 @@
+"""The draft modules a checkpoint carries beside its layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rulespack.catalog import load_model
+from rulespack.derive import InvalidConfig, derive_file
+from rulespack.graph.model import GEMM, Gather, ModelGraph, Speculator
+from rulespack.graph.stack import Use, layers, uses
+from rulespack.graph.weights import parameters
+
+Write = Callable[..., Path]
+
+
+def drafter(graph: ModelGraph) -> Speculator:
+    assert graph.speculator is not None
+    return graph.speculator
+
+
+def draft_caches(graph: ModelGraph) -> list[Use]:
+    """The caches the draft's layers own, in the order they run."""
+    return [use for use in uses(graph, layers(graph, drafter(graph).stack)) if use.cache.owned]
+
+
+@pytest.mark.parametrize("model", ["deepseek-v3", "deepseek-r1", "glm-4.7-flash"])
+def test_a_predictor_keeps_one_latent_like_the_layers_before_it(model: str) -> None:
+    graph = load_model(model)
+    draft = drafter(graph)
+    assert (draft.method, draft.modules, draft.num_spec_tokens, draft.drafting) == ("mtp", 1, 1, None)
+    assert [(use.cache.name, use.node.op, use.cache.bytes_per_entry) for use in draft_caches(graph)] == [
+        ("kv", "Attention", 576 * 2)
+    ]
+
+
+def test_a_predictor_norms_two_inputs_and_projects_them_to_one() -> None:
+    graph = load_model("deepseek-v3")
+    (kind,) = layers(graph, drafter(graph).stack)
+    assert [node.role for node in kind.nodes[:4]] == ["mtp_enorm", "mtp_hnorm", "mtp_eh_proj", "input_norm"]
+    assert kind.edges[:3] == ((0, 2), (1, 2), (2, 3))
+    projection = kind.nodes[2]
+    assert isinstance(projection, GEMM)
+    assert (projection.n, projection.k, projection.weight_dtype) == (7168, 2 * 7168, "bf16")
+
+
+def test_a_predictor_reads_the_tables_of_its_target_and_adds_none() -> None:
+    graph = load_model("deepseek-v3")
+    draft = drafter(graph)
+    tables = [node for node in (*draft.embedding, *draft.head) if isinstance(node, (Gather, GEMM))]
+    assert [node.aliases for node in tables] == ["embedding.embed_tokens", "head.lm_head"]
+    assert {"mtp_embed_tokens", "mtp_lm_head"}.isdisjoint(parameters(graph).by_role("speculator"))
+
+
+def test_a_tied_head_is_the_embedding_to_the_predictor_too(write: Write, deepseek: dict[str, Any]) -> None:
+    graph = derive_file(write({**deepseek, "tie_word_embeddings": True}))
+    assert drafter(graph).head[-1].aliases == "embedding.embed_tokens"
+
+
+def test_several_modules_are_listed_one_after_another(write: Write, deepseek: dict[str, Any]) -> None:
+    graph = derive_file(write({**deepseek, "num_nextn_predict_layers": 3}))
+    draft = drafter(graph)
+    assert (draft.modules, draft.num_spec_tokens) == (3, 3)
+    assert draft.stack.pattern == ("mtp_moe",) * 3
+    assert draft.stack.repeat == 1
+    assert [use.layer for use in draft_caches(graph)] == [0, 1, 2]
+
+
+def test_a_deepseek_v3_that_does_not_count_its_modules_has_the_one_its_class_supplies(
+    write: Write, deepseek: dict[str, Any]
+) -> None:
+    assert drafter(derive_file(write(deepseek))).modules == 1
+
+
+@pytest.mark.parametrize("stated", [0, None])
+def test_a_checkpoint_that_counts_no_modules_carries_none(write: Write, deepseek: dict[str, Any], stated: int) -> None:
+    assert derive_file(write({**deepseek, "num_nextn_predict_layers": stated})).speculator is None
+
+
+@pytest.mark.parametrize(
+    "model", ["deepseek-v2-lite", "kimi-k2-instruct", "kimi-k2.5", "mistral-small-4-119b-2603", "qwen3-8b"]
+)
+def test_models_without_a_predictor_have_none(model: str) -> None:
+    assert load_model(model).speculator is None
+
+
+def test_modules_are_counted_by_model_type_where_the_engine_does(write: Write, deepseek: dict[str, Any]) -> None:
+    kimi = {**deepseek, "model_type": "kimi_k2", "num_nextn_predict_layers": 1}
+    assert derive_file(write(kimi)).speculator is None
+
+
+@pytest.mark.parametrize("stated", [-1, 65, "one", True])
+def test_an_absurd_number_of_modules_is_refused(write: Write, deepseek: dict[str, Any], stated: object) -> None:
+    with pytest.raises(InvalidConfig, match="num_nextn_predict_layers"):
+        derive_file(write({**deepseek, "num_nextn_predict_layers": stated}))
