@@ -32,9 +32,6 @@ CEILINGS: Final = {
     "num_nextn_predict_layers": 64,
     "mtp_num_hidden_layers": 64,
     "num_mtp_modules": 64,
-    "num_nextn_predict_layers": 64,
-    "mtp_num_hidden_layers": 64,
-    "num_mtp_modules": 64,
 }
 
 

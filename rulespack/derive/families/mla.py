@@ -33,7 +33,7 @@ def build(config: Config) -> Parts:
     """The first layers dense, the others experts with shared ones beside them."""
     text = config.text
     if text.has("index_topk"):
-        text.refuse("index_topk", "sparse latent attention is not translated for this architecture")
+        text.untranslated("index_topk", "sparse latent attention is not translated for this architecture")
     count = text.integer("n_routed_experts")
     top_k = read_top_k(config, "num_experts_per_tok", count)
     width = text.integer("moe_intermediate_size")
