@@ -263,8 +263,8 @@ def flashinfer_sinks(want: Want) -> bool:
 
 
 def flashinfer_cache_dtype(want: Want) -> bool:
-    """Plain and fp8 formats; nvfp4 on family 10 with the downloadable kernels."""
-    if want.cache_dtype in NVFP4:
+    """Plain and fp8 formats; whatever is called nvfp4 on family 10 with the downloadable kernels."""
+    if want.cache_dtype.startswith("nvfp4"):
         return want.family == 10 and want.downloaded_kernels
     return want.cache_dtype in PLAIN or want.cache_dtype in FP8 or want.cache_dtype == "fp8_e5m2"
 

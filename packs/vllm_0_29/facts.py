@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from vllm_0_29 import deepseek_v4, hy_v4, sparse_mla
+from vllm_0_29 import families
 from vllm_0_29.backend_facts import FP8, NVFP4, PER_TOKEN_HEAD, PLAIN, TURBOQUANT
 from vllm_0_29.model import Architecture, CacheName, DraftNames, StateFacts, Unserved
 from vllm_0_29.rules import Connector
@@ -113,9 +113,7 @@ STATEFUL: Final = {
 #: ``vllm/model_executor/models/registry.py``, as far as the families are modelled.
 ARCHITECTURES: Final = (
     STATEFUL
-    | sparse_mla.ARCHITECTURES
-    | deepseek_v4.ARCHITECTURES
-    | hy_v4.ARCHITECTURES
+    | dict(families.ARCHITECTURES)
     | {
         "Cohere2ForCausalLM": PLAIN_MODEL,
         "CohereForCausalLM": PLAIN_MODEL,

@@ -22,6 +22,7 @@ from rulespack.graph.model import (
     RecurrentUpdate,
 )
 from rulespack.graph.stack import layers, node_caches, owned_caches, uses
+from rulespack.graph.vocabulary import LATENT_KINDS
 from vllm_0_29.shards import Shard, read_shards
 
 if TYPE_CHECKING:
@@ -90,7 +91,8 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     """What one model class does that its graph does not say.
 
     ``prefix`` stands before the layer's index in a layer name; ``caches`` maps the graph's cache names to the engine's
-    in the order a layer registers them. ``rope_already_applied``: the length keys are already scaled, so rope scaling
+    in the order a layer registers them; ``indexed`` names the layer class of those whose layer keeps an index beside
+    them. ``rope_already_applied``: the length keys are already scaled, so rope scaling
     is not applied again.
     ``wide_heads_take_fa4``: layers of several head sizes make the release ask for FlashAttention 4.
     ``replicates_kv_heads``: with more ranks than KV heads every rank keeps one; otherwise the release crashes.
@@ -105,6 +107,7 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
 
     prefix: str = "model.layers."
     caches: Mapping[str, CacheName] = msgspec.field(default_factory=lambda: {"kv": CacheName(".self_attn.attn")})
+    indexed: Mapping[str, str] = msgspec.field(default_factory=dict)
     rope_already_applied: bool = False
     wide_heads_take_fa4: bool = False
     pipeline_parallel: bool = True
@@ -241,12 +244,16 @@ def read_model(graph: ModelGraph, architectures: Mapping[str, Architecture]) -> 
     found: list[CacheClass] = []
     names: list[str] = []
     class_of: list[int] = []
+    indexed = {use.layer for use in owned if use.cache.kind == "index"}
     for use in owned:
         called = architecture.caches[use.cache.name]
-        key = class_key(use.node, use.cache)
+        named = called.layer_class or layer_class(use.node)
+        if use.layer in indexed:
+            named = architecture.indexed.get(use.cache.name, named)
+        key = (named, class_key(use.node, use.cache))
         if key not in classes:
             classes[key] = len(found)
-            found.append(CacheClass(called.layer_class or layer_class(use.node), use.node, use.cache))
+            found.append(CacheClass(named, use.node, use.cache))
         class_of.append(classes[key])
         ordinal = counts[use.cache.name] = counts.get(use.cache.name, -1) + 1
         names.append(_name(architecture, called, use.layer, ordinal, len(names), num_layers))
@@ -270,7 +277,7 @@ def read_model(graph: ModelGraph, architectures: Mapping[str, Architecture]) -> 
         classes=tuple(found),
         members=tuple(map(tuple, members)),
         dtype=MODEL_DTYPES[graph.globals_.dtype or "bf16"],
-        mla=any(node.kind in ("mla", "sparse_mla") for node in attention),
+        mla=any(node.kind in LATENT_KINDS for node in main),
         heads=max((node.n_q for node in main), default=0),
         kv_heads=max((node.n_kv for node in main), default=0),
         head_size=0 if widest is None else widest.d_h,
