@@ -130,18 +130,19 @@ class Asker:
         )
         deployment = Deployment.of(question.get("deployment", {}))
         tokens = _lengths(question)
-        plan = answering.plan(self._graphs.get(_text(question, "model")), deployment)
-        return {"plan": _with_requests(plan, tokens)}
+        graph = self._graphs.get(_text(question, "model"))
+        plan = answering.plan(graph, deployment)
+        _check_lengths(plan, tokens)
+        return {"plan": plan_document(plan, tokens, answering.weights(graph, deployment))}
 
 
-def _with_requests(plan: Plan, tokens: list[int]) -> dict[str, Any]:
+def _check_lengths(plan: Plan, tokens: list[int]) -> None:
     for length in tokens:
         if length > plan.resolved.max_model_len:
             raise BadQuestion(
                 f"tokens: {length} is past max_model_len, {plan.resolved.max_model_len}; "
                 "state a larger max_model_len to ask further"
             )
-    return plan_document(plan, tokens)
 
 
 def _joined(identity: bytes, document: dict[str, Any]) -> bytes:

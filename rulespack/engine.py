@@ -13,13 +13,14 @@ from rulespack.errors import BadPack, Refused, not_modelled
 from rulespack.graph.capability import UndescribedFamily, for_capability
 from rulespack.graph.memo import PerGraph
 from rulespack.graph.model import ModelGraph
-from rulespack.hooks import Accepts, CacheDtype, CacheGroup, Grouping, OwnedCaches, Pool, Resolution
+from rulespack.hooks import Accepts, CacheDtype, CacheGroup, Grouping, OwnedCaches, Pool, Resolution, WeightLayout
 from rulespack.kv.pages import PageCount
 from rulespack.kv.plan import Group, Plan, Reason
 from rulespack.releases import DEFAULT_ENGINE, is_release, plugin_manager, resolve
 
 if TYPE_CHECKING:
     from rulespack.graph.problems import Problem
+    from rulespack.graph.weights import Parameters
     from rulespack.shelf import Shelf
 
 A = TypeVar("A")
@@ -115,6 +116,47 @@ class Engine:
             refused.plan = self._assemble(graph, deployment, made, pages, None)
             raise
         return self._assemble(graph, deployment, made, pages, pool)
+
+    def weights(
+        self, graph: ModelGraph, deployment: Deployment | None = None, *, draft: ModelGraph | None = None
+    ) -> Parameters | None:
+        """What the first rank of the first pipeline stage holds as the model is constructed, before kernels repack it.
+
+        Asked apart from the plan, which costs less without it. None where the release lays weights out in a way that
+        is not modelled, or the graph does not say how ranks share a layer. Raises Refused where the release does not
+        accept the arguments; what stops it later does not stop this answer.
+        """
+        from rulespack.graph.resident import resident_weights  # who asks for plans alone need not wait for it
+        from rulespack.graph.shares import ExpertPadding, Undivided
+        from rulespack.graph.state import Uneven
+
+        if deployment is None:
+            deployment = Deployment()
+        if draft is not None:
+            deployment = deployment.with_draft(draft)
+        graph, deployment = self._accepted(graph, deployment)
+        layout = self._hook.weight_layout(graph=graph, deployment=deployment)
+        if layout is None:
+            return None
+        if not isinstance(layout, WeightLayout):
+            raise BadPack(f"a {type(layout).__name__} is no answer to weight_layout: a WeightLayout or None is wanted")
+        try:
+            return resident_weights(
+                graph,
+                tensor_parallel_size=deployment.tensor_parallel_size,
+                pipeline_parallel_size=deployment.pipeline_parallel_size,
+                data_parallel_size=deployment.data_parallel_size,
+                enable_expert_parallel=deployment.enable_expert_parallel,
+                layers_of_stage=layout.layers_of_stage,
+                head_on_every_stage=layout.head_on_every_stage,
+                padding=ExpertPadding(
+                    least_inner=layout.least_expert_inner,
+                    inner_multiple=layout.expert_inner_multiple,
+                    outer_multiple=layout.expert_outer_multiple,
+                ),
+            )
+        except (Undivided, Uneven):
+            return None
 
     def _accepted(self, graph: ModelGraph, deployment: Deployment) -> tuple[ModelGraph, Deployment]:
         """The graph, and the draft's beside the deployment, as its GPU describes them; all accepted by the release."""

@@ -149,6 +149,22 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     steps: Mapping[str, object]
 
 
+class WeightLayout(msgspec.Struct, frozen=True, kw_only=True):
+    """How a release lays weights out over ranks, as far as the graph does not say.
+
+    ``layers_of_stage`` counts the target's layers on each pipeline stage; ``head_on_every_stage``: the model class
+    builds the head on every one. What the kernel of the routed experts adds on each rank: their inner dimension is at
+    least ``least_expert_inner`` where ranks share it, and a multiple of ``expert_inner_multiple``; the outer one is a
+    multiple of ``expert_outer_multiple``.
+    """
+
+    layers_of_stage: tuple[int, ...]
+    head_on_every_stage: bool = False
+    least_expert_inner: int = 0
+    expert_inner_multiple: int = 1
+    expert_outer_multiple: int = 1
+
+
 class PackSpec:
     """The hook specifications. Every one is asked through the plugin manager of one release."""
 
@@ -203,6 +219,14 @@ class PackSpec:
         self, graph: ModelGraph, deployment: Deployment, resolution: Resolution, owned: OwnedCaches
     ) -> Grouping:
         """How the caches form groups, and what a block costs."""
+        raise NotImplementedError
+
+    @hookspec(firstresult=True)
+    def weight_layout(self, graph: ModelGraph, deployment: Deployment) -> WeightLayout | None:
+        """How the weights are laid out over the ranks, None where that is not known for this deployment.
+
+        The one question that may stay without an answer: nothing is said about weights then.
+        """
         raise NotImplementedError
 
     @hookspec(firstresult=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -12,6 +12,9 @@ from rulespack.deployment import GPUS, Gpu
 from rulespack.errors import Refused, not_modelled
 from rulespack.kv.plan import SCHEMA_VERSION, Plan
 from rulespack.kv.specs import Spec
+
+if TYPE_CHECKING:
+    from rulespack.graph.weights import Amount, Parameters
 
 #: What every spec says, and what it says only where its engine class has it.
 SPEC_KEYS: Final = ("type", "block_size", "page_size_bytes")
@@ -37,8 +40,9 @@ GROUP_KEYS: Final = (
 _PLAIN_LIST: Final = re.compile(r"\[\n *([^\[\]{}]*?)\n *\]")
 
 
-def plan_document(plan: Plan, tokens: Sequence[int] = ()) -> dict[str, Any]:
-    """The plan's keys in the contract's order. ``tokens`` are the lengths to answer ``requests`` for.
+def plan_document(plan: Plan, tokens: Sequence[int] = (), weights: Parameters | None = None) -> dict[str, Any]:
+    """The plan's keys in the contract's order. ``tokens`` are the lengths to answer ``requests`` for, ``weights`` what
+    the first rank holds, where that is known.
 
     Raises ValueError for a length that the plan does not serve.
     """
@@ -66,10 +70,21 @@ def plan_document(plan: Plan, tokens: Sequence[int] = ()) -> dict[str, Any]:
     if plan.capacity is not None:
         document["capacity"] = plan.capacity
     document["backends"] = plan.backends
+    if weights is not None:
+        document["weights"] = {"model": _weights(weights)}
     if tokens:
         document["requests"] = [plan.request(length) for length in tokens]
     document["reasons"] = plan.reasons
     return document
+
+
+def _weights(weights: Parameters) -> dict[str, Any]:
+    by_format = {dtype: _amount(amount) for dtype, amount in weights.by_dtype().items()}
+    return {**_amount(weights.target), "by_format": by_format}
+
+
+def _amount(amount: Amount) -> dict[str, int]:
+    return {"elements": amount.elements, "bytes": amount.bytes}
 
 
 def refusal_document(refused: Refused) -> dict[str, Any]:
