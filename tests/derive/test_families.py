@@ -189,6 +189,9 @@ def test_every_graph_starts_with_a_lookup_and_ends_with_a_head(model: str) -> No
     table = graph.embedding[0]
     assert isinstance(table, Gather)
     assert table.row_bytes == graph.globals_.hidden_size * 2
+    if graph.globals_.architecture == "BertModel":
+        assert graph.head == ()  # an encoder is pooled, not decoded
+        return
     assert isinstance(graph.head[-1], GEMM)
     assert graph.head[-1].n == table.rows
 
