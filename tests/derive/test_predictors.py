@@ -37,6 +37,14 @@ def test_a_predictor_keeps_one_latent_like_the_layers_before_it(model: str) -> N
     ]
 
 
+@pytest.mark.parametrize("model", ["deepseek-v3.2", "glm-5", "glm-5.2-fp8", "glm-5.3-nvfp4"])
+def test_a_sparse_predictor_selects_for_itself(model: str) -> None:
+    """GLM 5.2 and 5.3 share selections from layer to layer, and the layer past the last would share one too."""
+    graph = load_model(model)
+    assert drafter(graph).modules == 1
+    assert [use.cache.name for use in draft_caches(graph)] == ["index", "kv"]
+
+
 def test_a_predictor_norms_two_inputs_and_projects_them_to_one() -> None:
     graph = load_model("deepseek-v3")
     (kind,) = layers(graph, drafter(graph).stack)

@@ -1,7 +1,7 @@
 """DeepSeek sparse attention over latents with a mixture of experts: DeepSeek V3.2, GLM 5, 5.1, 5.2, 5.3.
 
-Source: 0.31.0, models/deepseek_v32/{attention,nvidia/model}.py, model_executor/models/deepseek_v2.py (the MoE); class
-defaults from transformers' GlmMoeDsaConfig.
+Source: 0.31.0, models/deepseek_v32/{attention,nvidia/model,nvidia/mtp}.py, model_executor/models/deepseek_v2.py (the
+MoE); class defaults from transformers' GlmMoeDsaConfig and DeepseekV3Config, which V3.2 is read with.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from rulespack.derive.config import Config, Served
 from rulespack.derive.family import Family, Parts
 from rulespack.derive.latent import read_indexer, read_latent, sparse_attention
 from rulespack.derive.layers import Layer
+from rulespack.derive.predictor import module_count, predictor, predictor_layer
 
 #: The first layers that always select for themselves where the file does not say.
 SKIP_OFFSET = 2
@@ -29,22 +30,37 @@ def build(config: Config) -> Parts:
     shared = text.optional_integer("n_shared_experts", minimum=0) or 0
     first = text.integer("first_k_dense_replace", minimum=0)
     step = text.integer("moe_layer_freq", default=1)
-    layers = []
-    for index, selects in enumerate(_selecting(config)):
-        sparse = index >= first and index % step == 0
-        label = "moe" if sparse else "dense"
-        layer = Layer(label if selects else f"{label}_shared_index")
+
+    def add_layer(layer: Layer, index: int, selects: bool) -> Layer:
         layer.add(norm("input_norm"))
         sparse_attention(layer, config, f"layers.{index}.self_attn", shape, indexer.topk, indexer if selects else None)
         layer.add(norm("post_attn_norm"))
         module = f"layers.{index}.mlp"
-        if sparse:
+        if sparse(index):
             moe = MoE(module=module, count=count, top_k=top_k, width=width, shared_width=shared * width)
             experts(layer, config, moe)
         else:
             dense_mlp(layer, config, module, text.integer("intermediate_size"))
-        layers.append(layer)
-    return Parts(layers=layers, embedding=embedding(config), head=head(config))
+        return layer
+
+    def sparse(index: int) -> bool:
+        return index >= first and index % step == 0
+
+    def label(index: int, selects: bool) -> str:
+        return f"{'moe' if sparse(index) else 'dense'}{'' if selects else '_shared_index'}"
+
+    selecting = _selecting(config)
+    modules = module_count(config, default=1 if config.architecture == "DeepseekV32ForCausalLM" else 0)
+    past = range(config.layers, config.layers + modules)
+    # A draft layer selects for itself, whatever the pattern.
+    draft = predictor(config, [add_layer(predictor_layer(config, label(index, True)), index, True) for index in past])
+    return Parts(
+        layers=[add_layer(Layer(label(index, selects)), index, selects) for index, selects in enumerate(selecting)],
+        embedding=embedding(config),
+        head=head(config),
+        draft_kinds=draft.kinds,
+        speculator=draft.speculator,
+    )
 
 
 def _selecting(config: Config) -> list[bool]:
