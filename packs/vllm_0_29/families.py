@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from vllm_0_29 import deepseek_v4, hy_v4, minimax_m3, sparse_mla
+from vllm_0_29 import deepseek_v4, hy_v4, inkling, minimax_m3, sparse_mla
 from vllm_0_29.backend_facts import Backend
 from vllm_0_29.model import Architecture
 from vllm_0_29.specs import Builder
@@ -20,21 +20,25 @@ ARCHITECTURES: Final[Mapping[str, Architecture]] = {
     **deepseek_v4.ARCHITECTURES,
     **hy_v4.ARCHITECTURES,
     **minimax_m3.ARCHITECTURES,
+    **inkling.ARCHITECTURES,
 }
 BACKENDS: Final[Mapping[str, Backend]] = {
     **sparse_mla.BACKENDS,
     **deepseek_v4.BACKENDS,
     **minimax_m3.BACKENDS,
+    **inkling.BACKENDS,
 }
 MODEL_BACKENDS: Final[Mapping[str, Callable[[Rules, Model, Deployment, CacheClass, str], str]]] = {
     **sparse_mla.MODEL_BACKENDS,
     **deepseek_v4.MODEL_BACKENDS,
     **hy_v4.MODEL_BACKENDS,
     **minimax_m3.MODEL_BACKENDS,
+    **inkling.MODEL_BACKENDS,
 }
 SPECS: Final[Mapping[str, Builder]] = {
     **sparse_mla.SPECS,
     **deepseek_v4.SPECS,
     **hy_v4.SPECS,
     **minimax_m3.SPECS,
+    **inkling.SPECS,
 }
