@@ -92,7 +92,8 @@ def _is_prime(number: int) -> bool:
 def ngram_embedding(layer: Layer, config: Config, shape: Ngrams, module: str) -> None:
     """Rows looked up and summed over ranks, projected to keys and a value, gated by the streams, convolved, added.
 
-    By default 0.31.0 keeps the table in host memory (config/engram.py).
+    The table is stated where 0.29.0 keeps it, on the devices. 0.31.0 moves it to host memory unless it is told not to
+    (config/engram.py), with a setting the earlier release does not know.
     """
     element, hidden = DTYPE_BITS[config.dtype] // 8, config.hidden_size
     fetched = shape.heads * shape.width * element
@@ -102,8 +103,6 @@ def ngram_embedding(layer: Layer, config: Config, shape: Ngrams, module: str) ->
         row_bytes=shape.width * element,
         rows_per_token=shape.heads,
         out_bytes_per_token=fetched,
-        residency="host",
-        residency_control="engram_cpu_offload",
         shard="rows",
     )
     layer.add(table)
