@@ -33,11 +33,12 @@ def select_backends(
     chosen = []
     for cls, caches in zip(model.classes, model.members, strict=True):
         if cls.layer_class not in SELECTING:
-            name = serving(rules, model, deployment, cls, dtype.layers, dtype.value, reasons)
+            kept = "auto" if model.architecture.cache_dtype_ignored else dtype.layers
+            name = serving(rules, model, deployment, cls, kept, dtype.value, reasons)
             reasons.append(
                 Reason("attention-backend", name, {"layer": cls.layer_class}, "the model hands it to the layer", SOURCE)
             )
-            chosen.append(LayerBackend(caches, name, dtype.layers))
+            chosen.append(LayerBackend(caches, name, kept))
             continue
         if not skipped:
             parts = [(caches, dtype.layers)]
@@ -138,7 +139,7 @@ def select(rules: Rules, deployment: Deployment, want: Want, reasons: Reasons) -
     inputs = {"head_size": want.head_size, "cache_dtype": want.cache_dtype, "block_size": want.block_size}
     if forced is not None:
         backend = rules.backends.get(forced)
-        if backend is None:
+        if backend is None or forced in NOT_MODELLED:
             raise not_modelled("backend-modelled", f"the attention backend {forced} is not modelled for these layers")
         against = list(objections(backend, want, asks_dcp=rules.selector_asks_dcp))
         if against:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from vllm_0_29 import deepseek_v4, hy_v4, inkling, minimax_m3, sparse_mla
+from vllm_0_29 import deepseek_v4, hy_v4, inkling, mimo_v2, minimax_m3, sparse_mla
 from vllm_0_29.backend_facts import Backend
 from vllm_0_29.model import Architecture
 from vllm_0_29.specs import Builder
@@ -21,12 +21,14 @@ ARCHITECTURES: Final[Mapping[str, Architecture]] = {
     **hy_v4.ARCHITECTURES,
     **minimax_m3.ARCHITECTURES,
     **inkling.ARCHITECTURES,
+    **mimo_v2.ARCHITECTURES,
 }
 BACKENDS: Final[Mapping[str, Backend]] = {
     **sparse_mla.BACKENDS,
     **deepseek_v4.BACKENDS,
     **minimax_m3.BACKENDS,
     **inkling.BACKENDS,
+    **mimo_v2.BACKENDS,
 }
 MODEL_BACKENDS: Final[Mapping[str, Callable[[Rules, Model, Deployment, CacheClass, str], str]]] = {
     **sparse_mla.MODEL_BACKENDS,
@@ -34,6 +36,7 @@ MODEL_BACKENDS: Final[Mapping[str, Callable[[Rules, Model, Deployment, CacheClas
     **hy_v4.MODEL_BACKENDS,
     **minimax_m3.MODEL_BACKENDS,
     **inkling.MODEL_BACKENDS,
+    **mimo_v2.MODEL_BACKENDS,
 }
 SPECS: Final[Mapping[str, Builder]] = {
     **sparse_mla.SPECS,
@@ -41,4 +44,5 @@ SPECS: Final[Mapping[str, Builder]] = {
     **hy_v4.SPECS,
     **minimax_m3.SPECS,
     **inkling.SPECS,
+    **mimo_v2.SPECS,
 }

@@ -98,6 +98,7 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     ``replicates_kv_heads``: with more ranks than KV heads every rank keeps one; otherwise the release crashes.
     ``config_claims_experts``: the configuration class states experts whether or not a layer has any.
     ``state_size_heeds_flag``: the model class counts its state in the dtype ``--mamba-ssm-cache-dtype`` asks for.
+    ``cache_dtype_ignored``: layers keep the model's own dtype, whatever the engine's cache dtype.
     ``bfloat16_cache_is_auto``: a bfloat16 cache is taken for ``auto``.
     ``marks_last_group``: the release takes the last registered cache for the draft's, by the model's type.
     ``cache_by_cache``: all layers register their first cache before any registers its second.
@@ -112,6 +113,7 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     wide_heads_take_fa4: bool = False
     pipeline_parallel: bool = True
     cache_by_cache: bool = False
+    cache_dtype_ignored: bool = False
     bfloat16_cache_is_auto: bool = False
     replicates_kv_heads: bool = True
     config_claims_experts: bool = False
