@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from rulespack import Refused
-from rulespack.report.json import compact, plan_document, refusal_document
+from rulespack import Refused, RulespackError
+from rulespack.report.json import compact, error_document, plan_document, refusal_document
 
 from .cases import Case, planned
 
@@ -34,7 +34,8 @@ class Difference(msgspec.Struct, frozen=True):
     ours: object
 
     def __str__(self) -> str:
-        return f"{self.path}: engine {self.engine!r}, ours {self.ours!r}"
+        engine, ours = ("nothing" if side is ... else repr(side) for side in (self.engine, self.ours))
+        return f"{self.path}: engine {engine}, ours {ours}"
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -50,6 +51,8 @@ class Verdict(msgspec.Struct, frozen=True):
 def judged(case: Case) -> Verdict:
     """What our answer to a recorded case is worth."""
     ours = answer(case)
+    if "error" in ours:
+        return Verdict("wrong", 0, (Difference("error", ..., ours["error"]["message"]),))
     refused = ours.get("refused", {})
     if refused.get("by") == "pack":
         return Verdict("refused", 0, rule=refused["rule"])
@@ -68,6 +71,8 @@ def answer(case: Case) -> dict[str, Any]:
         plan = planned(case)
     except Refused as refused:
         document = refusal_document(refused)
+    except RulespackError as error:
+        document = error_document(error)
     else:
         document = {"plan": plan_document(plan)}
     answered: dict[str, Any] = json.loads(compact(document))

@@ -162,7 +162,6 @@ def test_a_value_the_release_rejects_is_its_refusal(release: str, stated: dict[s
     ("stated", "rule"),
     [
         ({"prefill_context_parallel_size": 2}, "pcp-modelled"),
-        ({"speculative_config": {"method": "ngram", "num_speculative_tokens": 3}}, "speculative-decoding-modelled"),
         ({"hf_overrides": {"num_hidden_layers": 2}}, "hf-overrides-modelled"),
         ({"quantization": "fp8"}, "quantization-as-checkpoint"),
         ({"attention_config": {"use_trtllm_attention": True}}, "attention-config-modelled"),

@@ -24,7 +24,7 @@ from rulespack.kv.specs import attention_spec
 
 FILE = Path(__file__).parent.parent / "recordings" / "groups.jsonl"
 RECORDED = [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines()]
-RULES = {"0.29.0": vllm_0_29.RULES, "0.31.0": vllm_0_31.RULES}
+PACKS = {"0.29.0": vllm_0_29.plugin, "0.31.0": vllm_0_31.plugin}
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -73,15 +73,16 @@ def grouping_or_refusal(release: str, case: Mapping[str, Any]) -> Grouping | Ref
         spec_of.append(specs.index(spec))
     names = tuple(f"layer {position}" for position in range(len(spec_of)))
     owned = OwnedCaches(names=names, specs=tuple(specs), spec_of=tuple(spec_of), backends={})
-    resolution = rulespack.engine(release).resolve_engine(graph_of([full()]), Deployment())
+    graph = graph_of([full()])
+    resolution = rulespack.engine(release).resolve_engine(graph, Deployment())
     resolved = msgspec.structs.replace(
         resolution.resolved,
         kv_cache_layout=case["layout"],
         hybrid_kv_cache_manager=case["hybrid_kv_cache_manager"],
     )
-    rules = RULES[release]
+    resolution = msgspec.structs.replace(resolution, resolved=resolved)
     try:
-        return rules.groups(rules, Deployment(), msgspec.structs.replace(resolution, resolved=resolved), owned)
+        return PACKS[release].kv_cache_groups(graph, Deployment(), resolution, owned)
     except Refused as refused:
         return refused
 
