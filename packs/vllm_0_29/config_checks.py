@@ -13,6 +13,7 @@ from rulespack.deployment import READERS
 from rulespack.errors import BadDeployment, Refused, engine_refuses, not_modelled
 from vllm_0_29 import arguments
 from vllm_0_29.backends import check_backend_arguments
+from vllm_0_29.drafts import check_stages as check_draft_stages
 from vllm_0_29.drafts import speculative_tokens
 from vllm_0_29.manager import connector_name
 from vllm_0_29.scheduler import prefix_caching
@@ -189,6 +190,7 @@ def _drafts(rules: Rules, model: Model, deployment: Deployment) -> None:
     if draft is None:
         return
     speculative_tokens(model, deployment)
+    check_draft_stages(rules, model, deployment)
     if draft.separate and deployment.decode_context_parallel_size > 1:
         raise not_modelled("draft-with-dcp", "a draft model under decode context parallelism is not modelled")
 

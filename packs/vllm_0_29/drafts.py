@@ -5,8 +5,8 @@ Source: ``vllm/config/speculative.py: SpeculativeConfig``; the draft modules und
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -40,14 +40,17 @@ INERT: Final = frozenset(
     """.split()
 )
 
-#: What a draft's name says of its method, where none is stated; the first that is found counts.
-NAMED_METHODS: Final = (("eagle3", "eagle3"), ("eagle-", "eagle"), ("dflash", "dflash"), ("dspark", "dspark"))
+#: What a draft's path says of its method; the first that is found counts, and before what is stated.
+NAMED_METHODS: Final = (("eagle-", "eagle"), ("eagle3", "eagle3"), ("dflash", "dflash"), ("dspark", "dspark"))
+#: Methods that are taken as stated whatever the draft's path says.
+TAKEN_AS_STATED: Final = frozenset({"eagle", "eagle3", "dflash", "dspark", "extract_hidden_states", "custom_class"})
+NGRAM: Final = ("ngram", "[ngram]")
 
 
 def method_of(rules: Rules, deployment: Deployment) -> str | None:
     """The method that runs, aliases resolved; None without speculative decoding.
 
-    Refused by the engine for a method the release does not have.
+    Refused by the engine for a method the release does not have, and where neither a method nor a model is stated.
     """
     config = deployment.speculative_config
     if config is None:
@@ -55,22 +58,19 @@ def method_of(rules: Rules, deployment: Deployment) -> str | None:
     for key in config:
         if key not in READ and key not in INERT:
             raise not_modelled("speculative-config-modelled", f"speculative_config.{key} is not modelled")
-    method = config.get("method")
-    if method is None:
-        return _inferred(config)
-    if not isinstance(method, str) or method not in rules.speculative_methods:
+    method, named = config.get("method"), config.get("model")
+    if method is not None and (not isinstance(method, str) or method not in rules.speculative_methods):
         raise invalid("speculative-method-known", f"vLLM {rules.release} has no speculative method {method!r}")
-    return "mtp" if method.endswith("_mtp") else method
-
-
-def _inferred(config: Mapping[str, Any]) -> str:
-    model = config.get("model")
-    if model in ("ngram", "[ngram]"):
+    if named is not None and not isinstance(named, str):
+        raise invalid("speculative-model-named", f"speculative_config.model is {named!r}, and must be a name")
+    if method is not None and (method in TAKEN_AS_STATED or method in CACHELESS or named is None):
+        return "mtp" if method.endswith("_mtp") else method
+    if named is None:
+        raise invalid("speculative-method-stated", "speculative_config states neither a method nor a draft model")
+    if method is None and named in NGRAM:
         return "ngram"
-    if not isinstance(model, str):
-        raise not_modelled("speculative-method-stated", "speculative_config states neither a method nor a draft model")
-    name = model.rstrip("/").rpartition("/")[2].lower()
-    return next((method for part, method in NAMED_METHODS if part in name), "draft_model")
+    called = next((method for part, method in NAMED_METHODS if part in named.lower()), None)
+    return called or ("draft_model" if method is None else "mtp" if method.endswith("_mtp") else method)
 
 
 def read_draft(rules: Rules, graph: ModelGraph, model: Model, deployment: Deployment, method: str) -> Draft:
@@ -87,7 +87,7 @@ def read_draft(rules: Rules, graph: ModelGraph, model: Model, deployment: Deploy
     if method in ("mtp", "dspark") and (config.get("model") is None if given is None else given.name == graph.name):
         return rules.own_draft(graph, model, method)
     if given is None:
-        raise not_modelled("draft-at-hand", f"speculative_config.model is not stated, which {method} needs")
+        raise invalid("draft-named", f"speculative_config.model is not stated, which {method} needs")
     return separate_draft(rules, model, given, method)
 
 
@@ -103,23 +103,28 @@ def own_draft(graph: ModelGraph, model: Model, method: str) -> Draft:
                 "ValueError",
                 "construct",
                 f"the checkpoint of {model.name} carries no {method} module: it names no mask token",
-                "vllm/v1/worker/gpu/spec_decode/dspark",
+                "vllm/v1/worker/gpu/spec_decode/dspark: the speculator's setup",
             )
         raise invalid("draft-in-checkpoint", f"the checkpoint of {model.name} carries no {method} module")
-    stack = own.stack
-    count = len(stack.pattern) * stack.repeat
-    if own.method != method:
-        count = model.architecture.draft_names.mtp_layers
     names = model.architecture.draft_names
+    if own.method == method:
+        count, modules = len(own.stack.pattern) * own.stack.repeat, own.modules
+    else:
+        count = modules = names.mtp_layers
     architecture = Architecture(prefix=names.prefix, caches=names.caches or model.architecture.caches)
     offset = model.num_layers if names.counted_on else 0
-    default = own.num_spec_tokens if method == "dspark" else count
-    return _draft(graph, stack, architecture, method, offset, count, default, modules=count)
+    default = own.num_spec_tokens if method == "dspark" else modules
+    return _draft(graph, own.stack, architecture, method, offset, count, default, modules=modules)
 
 
 def separate_draft(rules: Rules, model: Model, draft: ModelGraph, method: str) -> Draft:
     """A draft checkpoint of its own, by its own architecture's names, counted on from the target's layers."""
     name = draft.globals_.architecture or ""
+    if method == "draft_model" and draft.globals_.vocab_size != model.vocabulary:
+        raise invalid(
+            "draft-vocabulary",
+            f"the draft has {draft.globals_.vocab_size} tokens in its vocabulary, the target {model.vocabulary}",
+        )
     architecture = rules.draft_architectures.get(name)
     if method == "draft_model":
         whole = rules.architectures.get(name)
@@ -193,24 +198,48 @@ def drafted(model: Model, draft: Draft) -> Model:
     )
 
 
+#: Tokens ``suffix`` drafts where nothing is stated.
+SUFFIX_TOKENS: Final = 24
+
+
 def speculative_tokens(model: Model, deployment: Deployment) -> int:
-    """Tokens drafted each step: as stated, else what the draft says; 0 without speculative decoding.
+    """Tokens drafted each step: as stated, else what a draft named by its model says; 0 without speculative decoding.
 
     Refused by the engine where neither says, or where the modules of a multi-token predictor do not divide it.
     """
     draft = model.draft
     if draft is None:
         return 0
-    stated = (deployment.speculative_config or {}).get("num_speculative_tokens")
-    tokens = draft.default_tokens if stated is None else stated
+    config = deployment.speculative_config or {}
+    tokens = config.get("num_speculative_tokens")
+    if tokens is None and draft.method == "suffix":
+        tokens = config.get("suffix_decoding_max_tree_depth", SUFFIX_TOKENS)
+    if tokens is None and config.get("model") is not None:
+        tokens = draft.default_tokens
     if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
-        raise invalid("speculative-tokens-stated", f"num_speculative_tokens is {tokens!r}, and the draft says none")
-    predicted = draft.default_tokens if draft.method == "mtp" else None
-    if predicted is not None and tokens > predicted and tokens % predicted:
         raise invalid(
-            "speculative-tokens-divide", f"num_speculative_tokens {tokens} is not a multiple of the {predicted} modules"
+            "speculative-tokens-stated", f"num_speculative_tokens is {tokens!r}, and no named draft says more"
+        )
+    if draft.method == "mtp" and tokens > draft.modules and tokens % draft.modules:
+        raise invalid(
+            "speculative-tokens-divide", f"num_speculative_tokens {tokens} is no multiple of {draft.modules} modules"
         )
     return tokens
+
+
+def check_stages(rules: Rules, model: Model, deployment: Deployment) -> None:
+    """Refused by the engine where the draft's class cannot be cut into the target's pipeline stages."""
+    draft = model.draft
+    if rules.drafts_over_stages is None or draft is None or deployment.pipeline_parallel_size == 1:
+        return
+    if draft.names and draft.method != "draft_model" and model.architecture_name not in rules.drafts_over_stages:
+        raise engine_refuses(
+            "draft-over-stages",
+            "NotImplementedError",
+            "config",
+            f"the draft class that {draft.method} runs does not support pipeline parallelism",
+            "vllm/config/speculative.py: SpeculativeConfig._verify_args",
+        )
 
 
 def extra_retained_tokens(model: Model, tokens: int) -> int:

@@ -164,6 +164,9 @@ UNSERVED: Final = {
     ),
 }
 
+#: Architectures whose own draft class can be cut into pipeline stages.
+DRAFTS_OVER_STAGES: Final = frozenset({"Glm4MoeLiteForCausalLM", "NemotronHForCausalLM"})
+
 #: Architectures of draft checkpoints: their layers go on counting from the target's.
 DRAFT_ARCHITECTURES: Final = {
     "DFlashDraftModel": PLAIN_MODEL,

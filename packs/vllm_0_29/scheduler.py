@@ -124,8 +124,6 @@ def model_runner(rules: Rules, model: Model, deployment: Deployment, reasons: Re
     method = model.draft.method if model.draft is not None else None
     if method in rules.first_runner_methods:
         version, because = 1, f"the second does not draft by {method}"
-    elif method == "eagle3" and deployment.pipeline_parallel_size > 1 and not rules.eagle3_over_stages:
-        version, because = 1, "the second does not draft by eagle3 over pipeline stages"
     if forced is not None:
         version, because = (2 if forced.lower() in TRUE else 1), "VLLM_USE_V2_MODEL_RUNNER says so"
     reasons.append(Reason("model-runner", version, {}, because, RUNNER_SOURCE))
