@@ -48,10 +48,13 @@ def predictor_layer(config: Config, label: str) -> Layer:
     return layer
 
 
-def predictor(config: Config, layers: Sequence[Layer], modules: int | None = None) -> Predictor:
+def predictor(
+    config: Config, layers: Sequence[Layer], modules: int | None = None, before_norm: tuple[AnyNode, ...] = ()
+) -> Predictor:
     """The predictor whose ``modules`` hold these layers one after another; one layer each where it is left out.
 
-    No layers, no predictor. It drafts one token with each module.
+    No layers, no predictor. It drafts one token with each module. ``before_norm`` is what runs between a module's last
+    layer and the final norm.
     """
     if not layers:
         return NONE
@@ -63,17 +66,18 @@ def predictor(config: Config, layers: Sequence[Layer], modules: int | None = Non
         method="mtp",
         num_spec_tokens=count,
         modules=count,
-        embedding=_lookup(config),
+        embedding=draft_lookup(config, "mtp"),
         stack=Stack(pattern=names, repeat=1),
-        head=_head(config),
+        head=(*before_norm, norm("mtp_final_norm"), draft_lm_head(config, "mtp")),
     )
     return Predictor(folded.kinds, speculator)
 
 
-def _lookup(config: Config) -> tuple[Gather, AllReduce]:
+def draft_lookup(config: Config, method: str) -> tuple[Gather, AllReduce]:
+    """The draft's token lookup, in the target's table."""
     row = config.hidden_size * DTYPE_BITS[config.dtype] // 8
     table = Gather(
-        role="mtp_embed_tokens",
+        role=f"{method}_embed_tokens",
         rows=padded_vocab(config),
         row_bytes=row,
         rows_per_token=1,
@@ -81,10 +85,10 @@ def _lookup(config: Config) -> tuple[Gather, AllReduce]:
         shard="rows",
         aliases=EMBEDDING,
     )
-    return table, all_reduce("mtp_embed_out")
+    return table, all_reduce(f"{method}_embed_out")
 
 
-def _head(config: Config) -> tuple[AnyNode, ...]:
+def draft_lm_head(config: Config, method: str) -> GEMM:
+    """The draft's LM head, which is the target's."""
     aliases = EMBEDDING if config.tie_word_embeddings else "head.lm_head"
-    lm_head = GEMM(role="mtp_lm_head", n=padded_vocab(config), k=config.hidden_size, tp="column", aliases=aliases)
-    return norm("mtp_final_norm"), lm_head
+    return GEMM(role=f"{method}_lm_head", n=padded_vocab(config), k=config.hidden_size, tp="column", aliases=aliases)

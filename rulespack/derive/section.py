@@ -32,6 +32,7 @@ CEILINGS: Final = {
     "num_nextn_predict_layers": 64,
     "mtp_num_hidden_layers": 64,
     "num_mtp_modules": 64,
+    "n_mtp_layers": 64,
 }
 
 

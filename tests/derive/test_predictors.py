@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rulespack.catalog import load_model
+from rulespack.catalog import load_model, root
 from rulespack.derive import InvalidConfig, derive_file
-from rulespack.graph.model import GEMM, Gather, ModelGraph, Speculator
+from rulespack.graph.model import GEMM, Attention, Gather, ModelGraph, Speculator
 from rulespack.graph.stack import Use, layers, uses
 from rulespack.graph.weights import parameters
 
@@ -104,3 +105,33 @@ def test_modules_are_counted_by_model_type_where_the_engine_does(write: Write, d
 def test_an_absurd_number_of_modules_is_refused(write: Write, deepseek: dict[str, Any], stated: object) -> None:
     with pytest.raises(InvalidConfig, match="num_nextn_predict_layers"):
         derive_file(write({**deepseek, "num_nextn_predict_layers": stated}))
+
+
+@pytest.mark.parametrize("model", ["deepseek-v4-flash", "deepseek-v4-pro"])
+def test_deepseek_v4_predicts_with_a_window_and_no_compressed_cache(model: str) -> None:
+    graph = load_model(model)
+    assert (drafter(graph).method, drafter(graph).modules) == ("mtp", 1)
+    (use,) = draft_caches(graph)
+    assert (use.cache.name, use.cache.window, use.node.op) == ("swa", 128, "Attention")
+    roles = parameters(graph).by_role("speculator")
+    assert {"mtp_e_proj", "mtp_h_proj", "mtp_hc_head_fn"} <= roles.keys()
+    assert "hash_expert_ids" not in roles
+
+
+@pytest.mark.parametrize(("model", "rank"), [("deepseek-v4-flash-0731", 256), ("deepseek-v4-pro-0813", 512)])
+def test_a_deepseek_v4_with_dspark_drafts_a_block_with_three_window_layers(model: str, rank: int) -> None:
+    graph = load_model(model)
+    draft = drafter(graph)
+    assert (draft.method, draft.num_spec_tokens, draft.drafting) == ("dspark", 5, "parallel_block")
+    uses = draft_caches(graph)
+    assert [(use.layer, use.cache.name, use.cache.window) for use in uses] == [(n, "swa", 128) for n in range(3)]
+    assert {use.node.window for use in uses if isinstance(use.node, Attention)} == {128 + 5}
+    assert parameters(graph).by_role("speculator")["markov_w2"].elements == 129280 * rank
+
+
+def test_a_deepseek_v4_says_how_many_dspark_layers_it_has(tmp_path: Path) -> None:
+    data = json.loads((root() / "deepseek-v4-flash-0731" / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**data, "n_mtp_layers": 2, "enable_confidence_head": False}))
+    draft = drafter(derive_file(tmp_path))
+    assert draft.stack.pattern == ("dspark", "dspark")
+    assert [node.role for node in draft.sequential_head] == ["markov_w1", "markov_w2"]

@@ -26,8 +26,11 @@ BF16: Final = 2
 FP32: Final = 4
 
 
-def attention_half(layer: Layer, config: Config, shape: Shape, ratio: int, module: str) -> None:
-    """From the gathered stream to the reduced output of a layer that compresses ``ratio`` to one (0: windows only)."""
+def attention_half(layer: Layer, config: Config, shape: Shape, ratio: int, module: str, window: int) -> None:
+    """From the gathered stream to the reduced output of a layer that compresses ``ratio`` to one (0: windows only).
+
+    ``window`` is how many tokens a query reads, its own among them.
+    """
     form = config.weights.of_linear
     width, hidden = shape.width, config.hidden_size
     low = shape.query_rank + width
@@ -46,7 +49,7 @@ def attention_half(layer: Layer, config: Config, shape: Shape, ratio: int, modul
         # Prefill reads the whole compressed stream back as BF16 once a step.
         gather = Context(reads_cache="compressed", bytes_per_entry=width * BF16, per="request", phase="prefill")
         before.append(layer.add(Elementwise(role="prefill_dequant_gather", context=gather), before[1:2]))
-    layer.add(_sparse_attention(config, shape, compression), before)
+    layer.add(_sparse_attention(config, shape, compression, window), before)
     _output(layer, config, shape, module)
 
 
@@ -64,7 +67,7 @@ def _output(layer: Layer, config: Config, shape: Shape, module: str) -> None:
     layer.add(ReduceScatter(role="attn_out", emit=SP), [projected])
 
 
-def _sparse_attention(config: Config, shape: Shape, compression: Compression | None) -> Attention:
+def _sparse_attention(config: Config, shape: Shape, compression: Compression | None, window: int) -> Attention:
     caches = [
         Cache(
             name="swa",
@@ -94,7 +97,7 @@ def _sparse_attention(config: Config, shape: Shape, compression: Compression | N
         n_kv=1,
         d_h=shape.width,
         qk_rope_head_dim=shape.rope,
-        window=shape.window,
+        window=window,
         index_topk=shape.index_topk if compression is not None and compression.ratio == INDEXED else None,
         compress_ratio=None if compression is None else compression.ratio,
         caches=tuple(caches),

@@ -40,15 +40,30 @@ class Compression(msgspec.Struct, frozen=True):
 
 
 COMPRESSIONS: Final = {4: Compression(4, 2, 4), 128: Compression(128, 1, 8)}
+#: Layers of a DSpark drafter where the configuration does not say (nvidia/dspark.py, DSparkDeepseekV4Model).
+SPARK_LAYERS: Final = 3
 #: The ratio whose layers select entries with an indexer; the others attend to every entry.
 INDEXED: Final = 4
+
+
+class Spark(msgspec.Struct, frozen=True, kw_only=True):
+    """The drafter a checkpoint may hold: its layers, the tokens of a block, how many target layers it reads.
+
+    ``markov_rank`` is the width of its sequential head, ``confidence`` whether it has a confidence head.
+    """
+
+    layers: int
+    tokens: int
+    targets: int
+    markov_rank: int
+    confidence: bool
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """Widths and counts. ``ratios`` has one compression ratio for each layer, 0 for windows only.
 
     ``streams`` is the number of residual streams the hyper-connections keep, ``hashed`` how many of the first layers
-    take their experts from a table of tokens.
+    take their experts from a table of tokens. ``spark`` is the drafter, where there is one.
     """
 
     width: int
@@ -63,6 +78,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     streams: int
     hashed: int
     ratios: tuple[int, ...]
+    spark: Spark | None
 
 
 def read_shape(config: Config) -> Shape:
@@ -93,6 +109,24 @@ def read_shape(config: Config) -> Shape:
         streams=text.integer("hc_mult"),
         hashed=text.integer("num_hash_layers", minimum=0),
         ratios=_ratios(config),
+        spark=_spark(config),
+    )
+
+
+def _spark(config: Config) -> Spark | None:
+    """The DSpark drafter, where the checkpoint states its block."""
+    text = config.text
+    if not text.has("dspark_block_size"):
+        return None
+    vocab = text.optional_integer("draft_vocab_size") or config.vocab_size
+    if vocab != config.vocab_size:
+        text.untranslated("draft_vocab_size", f"is not {config.vocab_size}; a smaller vocabulary is not translated")
+    return Spark(
+        layers=text.optional_integer("n_mtp_layers") or SPARK_LAYERS,
+        tokens=text.integer("dspark_block_size"),
+        targets=len(text.integers("dspark_target_layer_ids")),
+        markov_rank=text.integer("dspark_markov_rank"),
+        confidence=text.boolean("enable_confidence_head", default=True),
     )
 
 
