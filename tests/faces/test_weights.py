@@ -57,10 +57,6 @@ def test_weights_are_those_of_the_gpu() -> None:
     assert hopper.target.bytes > blackwell.target.bytes
 
 
-def test_a_layout_that_is_not_known_leaves_weights_unsaid() -> None:
-    assert held(None) is None
-
-
 def test_ranks_that_cannot_share_what_the_graph_says_they_do_leave_weights_unsaid() -> None:
     assert held(WeightLayout(layers_of_stage=(40,)), "qwen3-14b", data_parallel_size=2) is not None
     uneven = held(WeightLayout(layers_of_stage=(36,)), tensor_parallel_size=8, data_parallel_size=7)
