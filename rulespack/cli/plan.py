@@ -78,7 +78,7 @@ def _plan(model: str, options: Any, arguments: Mapping[str, Any]) -> int:
         if refused is not None:
             write(indented(refusal_document(refused)))
         elif plan is not None:
-            write(indented(plan_document(plan, options.tokens)))
+            write(indented(plan_document(plan, options.tokens, answering.weights(graph, deployment))))
     elif plan is not None:
         from rulespack.report.text import plan_text
 
