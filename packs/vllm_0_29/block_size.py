@@ -13,7 +13,7 @@ from rulespack.kv.plan import Reason
 from rulespack.kv.specs import DTYPE_BYTES
 from vllm_0_29.backend_facts import Backend, Want
 from vllm_0_29.backends import model_dtype, wants
-from vllm_0_29.model import STATE_LAYER
+from vllm_0_29.model import STATE_LAYERS
 from vllm_0_29.rules import Sizes
 from vllm_0_29.state import aligned
 
@@ -48,7 +48,7 @@ def block_size(
     served = [
         (rules.backends[part.backend], _want(rules, model, deployment, dtype, part))
         for part in layers
-        if model.classes[model.class_of[part.caches[0]]].layer_class != STATE_LAYER
+        if model.classes[model.class_of[part.caches[0]]].layer_class not in STATE_LAYERS
     ]
     if not served:
         return Sizes(block_size=deployment.block_size or DEFAULT_BLOCK_SIZE, mamba_block_size=start)

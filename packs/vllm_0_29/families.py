@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from vllm_0_29 import deepseek_v4, hy_v4, inkling, mimo_v2, minimax_m3, sparse_mla
+from vllm_0_29 import deepseek_v4, hy_v4, inkling, mimo_v2, minimax_m3, qwen4_exp, sparse_mla
 from vllm_0_29.backend_facts import Backend
 from vllm_0_29.model import Architecture
 from vllm_0_29.specs import Builder
@@ -22,6 +22,7 @@ ARCHITECTURES: Final[Mapping[str, Architecture]] = {
     **minimax_m3.ARCHITECTURES,
     **inkling.ARCHITECTURES,
     **mimo_v2.ARCHITECTURES,
+    **qwen4_exp.ARCHITECTURES,
 }
 BACKENDS: Final[Mapping[str, Backend]] = {
     **sparse_mla.BACKENDS,
@@ -29,6 +30,7 @@ BACKENDS: Final[Mapping[str, Backend]] = {
     **minimax_m3.BACKENDS,
     **inkling.BACKENDS,
     **mimo_v2.BACKENDS,
+    **qwen4_exp.BACKENDS,
 }
 MODEL_BACKENDS: Final[Mapping[str, Callable[[Rules, Model, Deployment, CacheClass, str], str]]] = {
     **sparse_mla.MODEL_BACKENDS,
@@ -37,6 +39,7 @@ MODEL_BACKENDS: Final[Mapping[str, Callable[[Rules, Model, Deployment, CacheClas
     **minimax_m3.MODEL_BACKENDS,
     **inkling.MODEL_BACKENDS,
     **mimo_v2.MODEL_BACKENDS,
+    **qwen4_exp.MODEL_BACKENDS,
 }
 SPECS: Final[Mapping[str, Builder]] = {
     **sparse_mla.SPECS,
@@ -45,4 +48,5 @@ SPECS: Final[Mapping[str, Builder]] = {
     **minimax_m3.SPECS,
     **inkling.SPECS,
     **mimo_v2.SPECS,
+    **qwen4_exp.SPECS,
 }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rulespack.errors import engine_refuses
 from vllm_0_29.backends import SELECTING, wants
-from vllm_0_29.model import STATE_LAYER
+from vllm_0_29.model import STATE_LAYERS
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vllm_0_29.rules import Rules
 
 #: Layer classes whose backends cannot fail the check: selected ones accept the size, recurrent ones take any.
-SELF_FITTING = SELECTING | {STATE_LAYER}
+SELF_FITTING = SELECTING | STATE_LAYERS
 
 SOURCE = "vllm/v1/worker/utils.py: select_common_block_size"
 
@@ -41,7 +41,7 @@ def kernel_block_check(
         for part in resolution.backends:
             if part.caches[0] in group.caches:
                 cls = model.classes[model.class_of[part.caches[0]]]
-                if cls.layer_class == STATE_LAYER:
+                if cls.layer_class in STATE_LAYERS:
                     continue
                 want = wants(rules, model, deployment, cls, part.cache_dtype, resolution.resolved.cache_dtype)
                 kernels.append(rules.backends[part.backend].kernel(want))

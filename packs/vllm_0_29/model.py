@@ -21,7 +21,7 @@ from rulespack.graph.model import (
     Quantization,
     RecurrentUpdate,
 )
-from rulespack.graph.stack import layers, node_caches, owned_caches, uses
+from rulespack.graph.stack import Use, layers, node_caches, owned_caches, uses
 from rulespack.graph.vocabulary import LATENT_KINDS
 from vllm_0_29.shards import Shard, read_shards
 
@@ -42,6 +42,9 @@ LAYER_CLASSES = {
 
 #: The engine's layer class of a recurrent state.
 STATE_LAYER = "MambaBase"
+#: That of one every rank keeps whole.
+REPLICATED_STATE = "ReplicatedMambaBase"
+STATE_LAYERS = frozenset({STATE_LAYER, REPLICATED_STATE})
 
 
 class CacheName(msgspec.Struct, frozen=True):
@@ -237,9 +240,9 @@ def read_model(graph: ModelGraph, architectures: Mapping[str, Architecture]) -> 
     name = graph.globals_.architecture or ""
     architecture = architectures[name]
     order = {cache: position for position, cache in enumerate(architecture.caches)}
-    owned = sorted(owned_caches(graph), key=lambda use: (use.layer, order[use.cache.name]))
+    owned = sorted(owned_caches(graph), key=lambda use: (use.layer, order[table_key(architecture, use)]))
     if architecture.cache_by_cache:
-        owned.sort(key=lambda use: order[use.cache.name])
+        owned.sort(key=lambda use: order[table_key(architecture, use)])
     num_layers = len(layers(graph))
     counts: dict[str, int] = {}
     classes: dict[object, int] = {}
@@ -248,7 +251,7 @@ def read_model(graph: ModelGraph, architectures: Mapping[str, Architecture]) -> 
     class_of: list[int] = []
     indexed = {use.layer for use in owned if use.cache.kind == "index"}
     for use in owned:
-        called = architecture.caches[use.cache.name]
+        called = architecture.caches[table_key(architecture, use)]
         named = called.layer_class or layer_class(use.node)
         if use.layer in indexed:
             named = architecture.indexed.get(use.cache.name, named)
@@ -297,7 +300,7 @@ def read_model(graph: ModelGraph, architectures: Mapping[str, Architecture]) -> 
             ),
             1,
         ),
-        states=tuple(cls for cls in found if cls.layer_class == STATE_LAYER),
+        states=tuple(cls for cls in found if cls.layer_class in STATE_LAYERS),
         sparse=tuple(cls for cls in found if _is_sparse(cls.node) and cls.cache.kind in ("kv", "window")),
         vocabulary=graph.globals_.vocab_size,
         tied_head=graph.globals_.tie_word_embeddings,
@@ -318,6 +321,14 @@ def _name(
 
 def _is_sparse(node: Attention | RecurrentUpdate) -> bool:
     return isinstance(node, Attention) and node.kind == "sparse_mla"
+
+
+def table_key(architecture: Architecture, use: Use) -> str:
+    """What an architecture's table knows a cache by: a recurrent node's role where it has it, else the cache's name."""
+    role = use.node.role
+    if role is not None and isinstance(use.node, RecurrentUpdate) and role in architecture.caches:
+        return role
+    return use.cache.name
 
 
 def layer_class(node: Attention | RecurrentUpdate) -> str:

@@ -12,6 +12,7 @@ from rulespack.kv.plan import Reason
 from rulespack.kv.specs import DTYPE_BYTES, Spec
 from vllm_0_29.backends import model_dtype
 from vllm_0_29.drafts import speculative_tokens
+from vllm_0_29.model import REPLICATED_STATE
 from vllm_0_29.rules import Sizes
 from vllm_0_29.scheduler import chunked_prefill, prefix_caching
 
@@ -32,6 +33,9 @@ FORMAT: Final = {name: key for key, name in TORCH.items()}
 
 #: The label of further blocks a request pins for checkpoints of its prefill.
 CHECKPOINT_BLOCKS: Final = "prefill_checkpoint_blocks"
+
+#: The label of a state every rank keeps whole.
+REPLICATED: Final = "tp_replicated"
 
 DEFAULT_CHUNK: Final = 2048
 MLA_ALIGNMENT: Final = 128
@@ -81,7 +85,7 @@ def tensors(
     Refused by the engine where the ranks cannot share it evenly.
     """
     node = cls.recurrent
-    tp = deployment.tensor_parallel_size
+    tp = 1 if cls.layer_class == REPLICATED_STATE else deployment.tensor_parallel_size
     groups = node.n_groups
     if node.recurrent_kind == "mamba2" and groups is not None and groups != 1 and groups % tp:
         raise engine_refuses(
@@ -234,7 +238,11 @@ def state_spec(
             "vllm/v1/kv_cache_interface.py: MambaSpec.page_size_bytes",
         )
     assert settings.mamba_block_size is not None
-    checkpoints = rules.checkpoint_blocks(rules, model, deployment, cls)
+    labels: list[tuple[str, object]] = []
+    if checkpoints := rules.checkpoint_blocks(rules, model, deployment, cls):
+        labels.append((CHECKPOINT_BLOCKS, checkpoints))
+    if cls.layer_class == REPLICATED_STATE:
+        labels.append((REPLICATED, True))
     return Spec(
         type="MambaSpec",
         block_size=settings.mamba_block_size,
@@ -244,5 +252,5 @@ def state_spec(
         content_bytes=size,
         tokens_per_state=settings.mamba_block_size,
         padded_page=settings.mamba_page_bytes,
-        labels=((CHECKPOINT_BLOCKS, checkpoints),) if checkpoints else (),
+        labels=tuple(labels),
     )

@@ -1,0 +1,168 @@
+"""Qwen 4 (experimental): gated delta nets, an n-gram embedding with a short convolution, and grouped attention to the
+tokens an indexer chose over compressed keys.
+
+Source: ``vllm/models/qwen4_exp/nvidia/qsa.py``, ``ple_layer.py``, ``common/qsa_cache.py``,
+``vllm/model_executor/models/config.py: Qwen4ExpForConditionalGenerationConfig``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from rulespack.errors import Refused, engine_refuses
+from rulespack.kv.specs import DTYPE_BYTES, Spec, attention_spec
+from vllm_0_29.backend_facts import BLHNC, BLNHC, Kernel, handed
+from vllm_0_29.backends import model_dtype
+from vllm_0_29.model import REPLICATED_STATE, Architecture, CacheName, StateFacts
+from vllm_0_29.specs import Builder, local_heads, stored_dtype
+from vllm_0_29.state import state_spec
+
+if TYPE_CHECKING:
+    from rulespack.deployment import Deployment
+    from rulespack.hooks import LayerBackend
+    from vllm_0_29.model import CacheClass, Model
+    from vllm_0_29.rules import Rules, Settings
+
+QSA_SOURCE: Final = "vllm/models/qwen4_exp/nvidia/qsa.py: Qwen4ExpQSAAttention.__init__"
+
+RAW_KEY, COMPRESSED_KEY, MAIN = "QSAKeyStateCache", "QSACompressedKeyCache", "Qwen4ExpQSA"
+
+#: What 0.29.0 keeps the main cache in.
+PLAIN: Final = ("auto", "bfloat16")
+
+
+def check(model: Model, deployment: Deployment) -> None:
+    """Refused by the engine: pipeline stages beyond the first do not see the tokens an n-gram embedding needs."""
+    if deployment.pipeline_parallel_size > 1 and any(cls.layer_class == REPLICATED_STATE for cls in model.classes):
+        raise engine_refuses(
+            "ngram-embedding-one-stage",
+            "NotImplementedError",
+            "config",
+            "the n-gram embedding needs the tokens themselves, which only the first pipeline stage has",
+            "vllm/model_executor/models/config.py: Qwen4ExpForConditionalGenerationConfig",
+        )
+
+
+#: In the order a layer registers its caches.
+ARCHITECTURES: Final = {
+    "Qwen4ExpForConditionalGeneration": Architecture(
+        prefix="language_model.model.layers.",
+        caches={
+            "ple": CacheName(".ple", REPLICATED_STATE),
+            "state": CacheName(".linear_attn"),
+            "raw_key": CacheName(".self_attn.indexer.raw_key_cache", RAW_KEY),
+            "index": CacheName(".self_attn.indexer.compressed_key_cache", COMPRESSED_KEY),
+            "kv": CacheName(".self_attn.attn", MAIN),
+        },
+        state=StateFacts(backend="GDN_ATTN"),
+        check=check,
+    ),
+}
+
+
+def main_backend(takes: tuple[str, ...]) -> Callable[[Rules, Model, Deployment, CacheClass, str], str]:
+    """The model's own kernel, for main caches of the dtypes it takes."""
+
+    def backend(rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, cache_dtype: str) -> str:
+        if model_dtype(model, deployment) != "bfloat16":
+            raise _refused(f"the layers run in bfloat16, and the model in {model_dtype(model, deployment)}")
+        if cache_dtype not in takes:
+            raise _refused(f"the main cache is kept as {', '.join(takes)}, and {cache_dtype} was asked for")
+        if deployment.decode_context_parallel_size > 1:
+            raise _refused("the layers do not support decode context parallelism")
+        return "QWEN4_EXP_QSA_TRITON"
+
+    return backend
+
+
+def _refused(reason: str) -> Refused:
+    return engine_refuses("qsa-supported", "NotImplementedError", "construct", reason, QSA_SOURCE)
+
+
+MODEL_BACKENDS: Final[Mapping[str, Callable[[Rules, Model, Deployment, CacheClass, str], str]]] = {
+    REPLICATED_STATE: lambda rules, model, deployment, cls, cache_dtype: "PLE_SHORT_CONV_ATTN",
+    RAW_KEY: lambda rules, model, deployment, cls, cache_dtype: "QWEN4_EXP_EXP_QSA_STATE",
+    COMPRESSED_KEY: lambda rules, model, deployment, cls, cache_dtype: "QWEN4_EXP_EXP_QSA_STATE",
+    MAIN: main_backend(PLAIN),
+}
+BACKENDS: Final = {
+    backend.name: backend
+    for backend in (
+        handed("PLE_SHORT_CONV_ATTN", mla=False),
+        handed("QWEN4_EXP_EXP_QSA_STATE", layouts=lambda capability: (BLNHC, BLHNC), mla=False),
+        handed("QWEN4_EXP_QSA_TRITON", lambda want: Kernel((16,), multiples=True), mla=False),
+    )
+}
+
+
+def raw_key_spec(
+    rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, part: LayerBackend, settings: Settings
+) -> Spec:
+    """The raw keys of tokens that no compressed key covers yet, with their positions where images have some: a ring."""
+    node, dtype = cls.attention, "bfloat16"
+    ratio = node.compress_ratio or 1
+    if settings.block_size % ratio:
+        raise engine_refuses(
+            "qsa-block-holds-groups",
+            "AssertionError",
+            "construct",
+            f"a ring of {ratio} keys does not divide the block of {settings.block_size} tokens",
+            "vllm/models/qwen4_exp/common/qsa_cache.py: QSAKeyStateCache.get_kv_cache_spec",
+        )
+    bytes_per_key = cls.cache.bytes_per_entry
+    if deployment.language_model_only:
+        bytes_per_key = node.d_h * DTYPE_BYTES[dtype]
+    return attention_spec(
+        "CircularBufferSpec",
+        block_size=ratio,
+        head_slots=1,
+        content_bytes=bytes_per_key,
+        dtype=dtype,
+        num_kv_heads=1,
+        head_size=bytes_per_key // DTYPE_BYTES[dtype],
+    )
+
+
+def compressed_key_spec(
+    rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, part: LayerBackend, settings: Settings
+) -> Spec:
+    """One key for every few tokens, in bfloat16 whatever the cache dtype."""
+    entry = cls.cache.bytes_per_entry
+    return attention_spec(
+        "MLAAttentionSpec",
+        block_size=settings.block_size,
+        head_slots=1,
+        content_bytes=entry,
+        dtype="bfloat16",
+        num_kv_heads=1,
+        head_size=entry // DTYPE_BYTES["bfloat16"],
+        tokens_per_state=cls.cache.tokens_per_entry,
+    )
+
+
+def main_spec(
+    rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, part: LayerBackend, settings: Settings
+) -> Spec:
+    """Keys and values as an ordinary layer keeps them."""
+    node = cls.attention
+    heads = local_heads(node.n_kv, settings.tensor_parallel_size)
+    dtype = stored_dtype(part.cache_dtype, settings.model_dtype)
+    return attention_spec(
+        "FullAttentionSpec",
+        block_size=settings.block_size,
+        head_slots=heads,
+        content_bytes=2 * node.d_h * DTYPE_BYTES[dtype],
+        dtype=dtype,
+        num_kv_heads=heads,
+        head_size=node.d_h,
+        cache_dtype=part.cache_dtype,
+    )
+
+
+SPECS: Final[Mapping[str, Builder]] = {
+    REPLICATED_STATE: state_spec,
+    RAW_KEY: raw_key_spec,
+    COMPRESSED_KEY: compressed_key_spec,
+    MAIN: main_spec,
+}
