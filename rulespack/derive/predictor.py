@@ -12,13 +12,15 @@ from typing import Final
 
 import msgspec
 
-from rulespack.derive.blocks import all_reduce, gemm, norm, padded_vocab
+from rulespack.derive.blocks import TENSOR_PARALLEL, all_reduce, gemm, norm, padded_vocab
 from rulespack.derive.config import Config
 from rulespack.derive.layers import Layer, fold
-from rulespack.graph.model import GEMM, AllReduce, AnyNode, Gather, LayerKind, Speculator, Stack
+from rulespack.derive.weights import Format
+from rulespack.graph.model import GEMM, AllGather, AllReduce, AnyNode, Gather, LayerKind, Speculator, Stack
 from rulespack.graph.vocabulary import DTYPE_BITS
 
 COUNT: Final = "num_nextn_predict_layers"
+PROJECTION: Final = "mtp_eh_proj"
 EMBEDDING: Final = "embedding.embed_tokens"
 
 
@@ -39,22 +41,42 @@ def module_count(config: Config, key: str = COUNT, *, default: int = 0) -> int:
     return config.text.optional_integer(key, minimum=0) or 0
 
 
-def predictor_layer(config: Config, label: str) -> Layer:
-    """A layer that starts with what a module does before its decoder layer: two norms, and one projection of both."""
-    hidden = config.hidden_size
+def predictor_layer(config: Config, label: str, gathered: Format | None = None) -> Layer:
+    """A layer that starts with what a module does before its decoder layer: two norms, and one projection of both.
+
+    The projection is whole on every rank and in the model's own dtype; where ``gathered`` tells another format, ranks
+    share it and its result is gathered.
+    """
     layer = Layer(f"mtp_{label}")
-    norms = [layer.add(norm("mtp_enorm"), []), layer.add(norm("mtp_hnorm"), [])]
-    layer.add(gemm(config, "mtp_eh_proj", hidden, 2 * hidden, "replicated", config.weights.plain), norms)
+    enorm, hnorm, *projection = joined(config, gathered)
+    before = [layer.add(enorm, []), layer.add(hnorm, [])]
+    for node in projection:
+        before = [layer.add(node, before)]
     return layer
 
 
+def joined(config: Config, gathered: Format | None = None) -> tuple[AnyNode, ...]:
+    """The two norms and the projection by themselves, for classes whose modules share them."""
+    hidden = config.hidden_size
+    norms = norm("mtp_enorm"), norm("mtp_hnorm")
+    if gathered is None:
+        return *norms, gemm(config, PROJECTION, hidden, 2 * hidden, "replicated", config.weights.plain)
+    row = hidden * DTYPE_BITS[config.dtype] // 8
+    gather = AllGather(role="mtp_eh_out", emit=TENSOR_PARALLEL, bytes_per_token=row)
+    return *norms, gemm(config, PROJECTION, hidden, 2 * hidden, "column", gathered), gather
+
+
 def predictor(
-    config: Config, layers: Sequence[Layer], modules: int | None = None, before_norm: tuple[AnyNode, ...] = ()
+    config: Config,
+    layers: Sequence[Layer],
+    modules: int | None = None,
+    before_layers: tuple[AnyNode, ...] = (),
+    before_norm: tuple[AnyNode, ...] = (),
 ) -> Predictor:
     """The predictor whose ``modules`` hold these layers one after another; one layer each where it is left out.
 
-    No layers, no predictor. It drafts one token with each module. ``before_norm`` is what runs between a module's last
-    layer and the final norm.
+    No layers, no predictor. It drafts one token with each module. ``before_layers`` and ``before_norm`` are what all
+    modules share between the lookup and their first layer, and between their last layer and the final norm.
     """
     if not layers:
         return NONE
@@ -66,7 +88,7 @@ def predictor(
         method="mtp",
         num_spec_tokens=count,
         modules=count,
-        embedding=draft_lookup(config, "mtp"),
+        embedding=(*draft_lookup(config, "mtp"), *before_layers),
         stack=Stack(pattern=names, repeat=1),
         head=(*before_norm, norm("mtp_final_norm"), draft_lm_head(config, "mtp")),
     )

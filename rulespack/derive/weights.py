@@ -24,6 +24,8 @@ FUSED: Final = {
 }
 #: What a layer is called in a checkpoint: a text model's own name, or that of a decoder inside a multimodal one.
 PREFIXES: Final = ("model.", "language_model.model.", "model.language_model.", "backbone.")
+#: A draft module that stands beside the model goes by its own name alone.
+BESIDE: Final = "mtp."
 
 
 class Format(msgspec.Struct, frozen=True):
@@ -106,7 +108,8 @@ def _names(module: str) -> list[str]:
     """What a checkpoint may call a module: by itself or by the ones it fuses, below each known prefix."""
     parent, _, last = module.rpartition(".")
     parts = [module, *(f"{parent}.{part}" for part in FUSED.get(last, ()))]
-    return [prefix + part for part in parts for prefix in PREFIXES]
+    prefixes = ("",) if module.startswith(BESIDE) else PREFIXES
+    return [prefix + part for part in parts for prefix in prefixes]
 
 
 def _matches(pattern: str, names: Sequence[str]) -> bool:

@@ -11,6 +11,7 @@ import pytest
 
 from rulespack.catalog import load_model, root
 from rulespack.derive import InvalidConfig, derive_file
+from rulespack.derive.errors import NotTranslated
 from rulespack.graph.model import GEMM, Attention, Gather, ModelGraph, Speculator
 from rulespack.graph.stack import Use, layers, uses
 from rulespack.graph.weights import parameters
@@ -135,3 +136,56 @@ def test_a_deepseek_v4_says_how_many_dspark_layers_it_has(tmp_path: Path) -> Non
     draft = drafter(derive_file(tmp_path))
     assert draft.stack.pattern == ("dspark", "dspark")
     assert [node.role for node in draft.sequential_head] == ["markov_w1", "markov_w2"]
+
+
+@pytest.mark.parametrize("model", ["qwen3-next-80b-a3b-instruct", "qwen3.5-4b", "qwen3.5-35b-a3b", "qwen3.6-27b-nvfp4"])
+def test_a_model_of_gated_delta_nets_predicts_with_full_attention(model: str) -> None:
+    graph = load_model(model)
+    assert drafter(graph).modules == 1
+    (use,) = draft_caches(graph)
+    assert (use.cache.name, use.cache.kind, use.node.op) == ("kv", "kv", "Attention")
+
+
+def test_the_modules_of_a_qwen_share_one_projection_which_ranks_share(write: Write, qwen: dict[str, Any]) -> None:
+    qwen["text_config"]["mtp_num_hidden_layers"] = 2
+    graph = derive_file(write(qwen))
+    draft = drafter(graph)
+    assert (draft.modules, draft.stack.pattern) == (2, ("mtp_full_dense",) * 2)
+    assert [node.role for node in draft.embedding][-2:] == ["mtp_eh_proj", "mtp_eh_out"]
+    assert parameters(graph).by_role("speculator")["mtp_eh_proj"].elements == 1024 * 2 * 1024
+
+
+def test_an_nvfp4_qwen_keeps_its_predictor_in_its_own_dtype() -> None:
+    assert set(parameters(load_model("qwen3.5-397b-a17b-nvfp4")).by_dtype("speculator")) == {"bf16"}
+
+
+def test_one_module_of_a_nemotron_is_two_layers() -> None:
+    graph = load_model("nvidia-nemotron-3-ultra-550b-a55b-bf16")
+    draft = drafter(graph)
+    assert (draft.modules, draft.num_spec_tokens) == (1, 1)
+    assert draft.stack.pattern == ("mtp_attention", "mtp_moe")
+    assert [(use.layer, use.cache.name) for use in draft_caches(graph)] == [(0, "kv")]
+
+
+def test_a_nemotron_may_state_its_predictor_by_a_pattern(write: Write, nemotron: dict[str, Any]) -> None:
+    stated = {**nemotron, "num_nextn_predict_layers": 1, "mtp_hybrid_override_pattern": "**E"}
+    assert drafter(derive_file(write(stated))).stack.pattern == ("mtp_attention", "mtp_attention_2", "mtp_moe")
+
+
+def test_a_nemotron_without_a_count_carries_no_predictor(write: Write, nemotron: dict[str, Any]) -> None:
+    assert derive_file(write({**nemotron, "mtp_layers_block_type": ["attention", "moe"]})).speculator is None
+
+
+@pytest.mark.parametrize(
+    "stated",
+    [
+        {"num_nextn_predict_layers": 2},
+        {"num_nextn_predict_layers": 1, "mtp_layers_block_type": ["mamba", "moe"]},
+        {"num_nextn_predict_layers": 1, "mtp_hybrid_override_pattern": "M"},
+    ],
+)
+def test_a_nemotron_predictor_its_class_does_not_run_is_refused(
+    write: Write, nemotron: dict[str, Any], stated: dict[str, Any]
+) -> None:
+    with pytest.raises(NotTranslated, match="draft class"):
+        derive_file(write({**nemotron, **stated}))

@@ -1,6 +1,6 @@
 """Nemotron-H and Nemotron 3: every layer is one of Mamba-2, attention, MLP or experts, as a pattern says.
 
-Source: 0.31.0, model_executor/models/nemotron_h.py; the dtype of the recurrent state in
+Source: 0.31.0, model_executor/models/nemotron_h.py, nemotron_h_mtp.py; the dtype of the recurrent state in
 model_executor/models/config.py, NemotronHForCausalLMConfig; class defaults from transformers' NemotronHConfig.
 """
 
@@ -22,10 +22,13 @@ from rulespack.derive.blocks import (
 from rulespack.derive.config import Config, Served
 from rulespack.derive.family import Family, Parts
 from rulespack.derive.layers import Layer
+from rulespack.derive.predictor import COUNT, module_count, predictor, predictor_layer
 from rulespack.derive.recurrent import Mamba2, mamba2, state_dtype
 from rulespack.graph.model import Attention
 
 LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
+#: What the configuration class supplies for the draft module.
+DRAFT_KINDS = ("attention", "moe")
 #: The names of a list, old and new.
 NAMES = {
     **{name: name for name in LETTERS.values()},
@@ -41,22 +44,63 @@ def build(config: Config) -> Parts:
         text.refuse("tie_word_embeddings", "is true, and this class gives its head weights of its own; state false")
     if text.has("sliding_window"):
         text.untranslated("sliding_window", "is stated; windows are not translated for this class")
+    layers = [
+        _add_layer(Layer(kind), config, kind, f"layers.{index}.mixer") for index, kind in enumerate(_kinds(config))
+    ]
+    draft = predictor(config, _draft_layers(config), modules=1)
+    return Parts(
+        layers=layers,
+        embedding=embedding(config),
+        head=head(config),
+        draft_kinds=draft.kinds,
+        speculator=draft.speculator,
+    )
+
+
+def _add_layer(layer: Layer, config: Config, kind: str, module: str) -> Layer:
+    layer.add(norm("input_norm"))
+    if kind == "mamba":
+        mamba2(layer, config, module, _mixer(config))
+    elif kind == "attention":
+        node = Attention(kind="gqa", n_q=config.heads, n_kv=config.kv_heads, d_h=config.head_dim())
+        projected_attention(layer, config, module, node)
+    elif kind == "mlp":
+        dense_mlp(layer, config, module, config.text.integer("intermediate_size"), gated=False)
+    else:
+        experts(layer, config, _moe(config, module))
+    return layer
+
+
+def _draft_layers(config: Config) -> list[Layer]:
+    """The layers of the one draft module a checkpoint may carry, its two inputs joined before the first."""
+    text = config.text
+    modules = module_count(config)
+    if not modules:
+        return []
+    if modules > 1:
+        text.untranslated(COUNT, f"is {modules}, and the engine's draft class runs one module")
     layers = []
-    for index, kind in enumerate(_kinds(config)):
-        layer = Layer(kind)
-        layer.add(norm("input_norm"))
-        module = f"layers.{index}.mixer"
-        if kind == "mamba":
-            mamba2(layer, config, module, _mixer(config))
-        elif kind == "attention":
-            node = Attention(kind="gqa", n_q=config.heads, n_kv=config.kv_heads, d_h=config.head_dim())
-            projected_attention(layer, config, module, node)
-        elif kind == "mlp":
-            dense_mlp(layer, config, module, text.integer("intermediate_size"), gated=False)
-        else:
-            experts(layer, config, _moe(config, module))
-        layers.append(layer)
-    return Parts(layers=layers, embedding=embedding(config), head=head(config))
+    for index, kind in enumerate(_draft_kinds(config)):
+        form = config.weights.of_linear(f"mtp.layers.{index}.eh_proj")
+        layer = Layer(f"mtp_{kind}") if index else predictor_layer(config, kind, gathered=form)
+        layers.append(_add_layer(layer, config, kind, f"mtp.layers.{index}.mixer"))
+    return layers
+
+
+def _draft_kinds(config: Config) -> tuple[str, ...]:
+    """A list of names, else the older pattern of letters, else what the class supplies."""
+    text, key = config.text, "mtp_layers_block_type"
+    kinds: tuple[str, ...] = DRAFT_KINDS
+    listed = text.optional_strings(key)
+    pattern = text.optional_string("mtp_hybrid_override_pattern")
+    if listed is not None:
+        kinds = tuple(NAMES.get(name, name) for name in listed)
+    # The pattern counts where the list is what the class would supply.
+    if pattern is not None and kinds == DRAFT_KINDS:
+        key, kinds = "mtp_hybrid_override_pattern", tuple(LETTERS.get(letter, letter) for letter in pattern)
+    if not kinds or set(kinds) - set(DRAFT_KINDS):
+        text.untranslated(key, "names a layer the engine's draft class does not run; it runs attention and moe")
+    return kinds
 
 
 def _kinds(config: Config) -> tuple[str, ...]:

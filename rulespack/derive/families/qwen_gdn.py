@@ -1,7 +1,8 @@
 """Gated delta nets with full attention in every few layers: Qwen3-Next, Qwen 3.5, Qwen 3.6.
 
-Source: 0.31.0, model_executor/models/qwen3_next.py, qwen3_5.py; the state's dtype of Qwen 3.5 in
-model_executor/models/config.py; class defaults from transformers_utils/configs/{qwen3_next,qwen3_5,qwen3_5_moe}.py.
+Source: 0.31.0, model_executor/models/{qwen3_next,qwen3_next_mtp,qwen3_5,qwen3_5_mtp}.py; the state's dtype of Qwen
+3.5 in model_executor/models/config.py; class defaults from
+transformers_utils/configs/{qwen3_next,qwen3_5,qwen3_5_moe}.py.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from rulespack.derive.blocks import (
 from rulespack.derive.config import Config, Served
 from rulespack.derive.family import Family, Parts
 from rulespack.derive.layers import Layer
+from rulespack.derive.predictor import COUNT, joined, module_count, predictor
 from rulespack.derive.recurrent import DeltaNet, delta_net, state_dtype
+from rulespack.derive.weights import Format
 from rulespack.graph.model import Attention
 
 LINEAR, FULL = "linear_attention", "full_attention"
@@ -40,23 +43,54 @@ def build(config: Config) -> Parts:
         text.untranslated("layer_scale", "is true, which is not translated")
     shape = _delta_net(config)
     node = Attention(kind="gqa", n_q=config.heads, n_kv=config.kv_heads, d_h=config.head_dim())
-    layers = []
-    for index, kind in enumerate(_types(config)):
-        sparse = _is_sparse(config, index)
-        layer = Layer(f"{'gdn' if kind == LINEAR else 'full'}_{'moe' if sparse else 'dense'}")
+    gated = text.boolean("attn_output_gate", default=True)
+
+    def add_layer(layer: Layer, index: int, kind: str, module: str) -> Layer:
         layer.add(norm("input_norm"))
         if kind == LINEAR:
-            delta_net(layer, config, f"layers.{index}.linear_attn", shape)
+            delta_net(layer, config, f"{module}.linear_attn", shape)
         else:
-            gated = text.boolean("attn_output_gate", default=True)
-            projected_attention(layer, config, f"layers.{index}.self_attn", node, gated=gated)
+            projected_attention(layer, config, f"{module}.self_attn", node, gated=gated)
         layer.add(norm("post_attn_norm"))
-        if sparse:
-            experts(layer, config, _moe(config, f"layers.{index}.mlp"))
+        if _is_sparse(config, index):
+            experts(layer, config, _moe(config, f"{module}.mlp"))
         else:
-            dense_mlp(layer, config, f"layers.{index}.mlp", text.integer("intermediate_size"))
-        layers.append(layer)
-    return Parts(layers=layers, embedding=embedding(config), head=head(config))
+            dense_mlp(layer, config, f"{module}.mlp", text.integer("intermediate_size"))
+        return layer
+
+    def label(index: int, kind: str) -> str:
+        return f"{'gdn' if kind == LINEAR else 'full'}_{'moe' if _is_sparse(config, index) else 'dense'}"
+
+    # The draft's layers count from 0, and what comes before them is one for all.
+    drafts = [
+        add_layer(Layer(f"mtp_{label(index, FULL)}"), index, FULL, f"mtp.layers.{index}")
+        for index in range(_modules(config))
+    ]
+    draft = predictor(config, drafts, before_layers=joined(config, _fused_format(config)))
+    return Parts(
+        layers=[
+            add_layer(Layer(label(index, kind)), index, kind, f"layers.{index}")
+            for index, kind in enumerate(_types(config))
+        ],
+        embedding=embedding(config),
+        head=head(config),
+        draft_kinds=draft.kinds,
+        speculator=draft.speculator,
+    )
+
+
+def _modules(config: Config) -> int:
+    """Full-attention layers of the draft module, each a module of its own; the classes supply one."""
+    key = COUNT if config.architecture == NEXT else "mtp_num_hidden_layers"
+    return module_count(config, key, default=1)
+
+
+def _fused_format(config: Config) -> Format:
+    """An NVFP4 checkpoint keeps the draft's projection in the model's dtype, whether or not it lists it."""
+    weights = config.weights
+    if weights.facts is not None and weights.facts.method == "modelopt_fp4":
+        return weights.plain
+    return weights.of_linear("mtp.fc")
 
 
 def _types(config: Config) -> tuple[str, ...]:
