@@ -126,7 +126,9 @@ ARCHITECTURES: Final = (
         "Gemma2ForCausalLM": PLAIN_MODEL,
         "Gemma3ForCausalLM": Architecture(rope_already_applied=True),
         "Gemma3ForConditionalGeneration": Architecture(prefix=NESTED_MODEL.prefix, rope_already_applied=True),
-        "Gemma4ForConditionalGeneration": Architecture(prefix=NESTED_MODEL.prefix, wide_heads_take_fa4=True),
+        "Gemma4ForConditionalGeneration": Architecture(
+            prefix=NESTED_MODEL.prefix, counts_windows=True, wide_heads_take_fa4=True
+        ),
         "Glm4MoeForCausalLM": PLAIN_MODEL,
         "Glm4MoeLiteForCausalLM": PLAIN_MODEL,
         "GptOssForCausalLM": Architecture(caches={"kv": CacheName(".attn.attn")}, replicates_kv_heads=False),

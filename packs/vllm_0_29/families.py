@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from vllm_0_29 import deepseek_v4, hy_v4, inkling, mimo_v2, minimax_m3, qwen4_exp, sparse_mla
+from vllm_0_29 import deepseek_v4, dots3_note, hy_v4, inkling, mimo_v2, minimax_m3, qwen4_exp, sparse_mla
 from vllm_0_29.backend_facts import Backend
 from vllm_0_29.model import Architecture
 from vllm_0_29.specs import Builder
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 ARCHITECTURES: Final[Mapping[str, Architecture]] = {
     **sparse_mla.ARCHITECTURES,
     **deepseek_v4.ARCHITECTURES,
+    **dots3_note.ARCHITECTURES,
     **hy_v4.ARCHITECTURES,
     **minimax_m3.ARCHITECTURES,
     **inkling.ARCHITECTURES,
@@ -27,6 +28,7 @@ ARCHITECTURES: Final[Mapping[str, Architecture]] = {
 BACKENDS: Final[Mapping[str, Backend]] = {
     **sparse_mla.BACKENDS,
     **deepseek_v4.BACKENDS,
+    **dots3_note.BACKENDS,
     **minimax_m3.BACKENDS,
     **inkling.BACKENDS,
     **mimo_v2.BACKENDS,
@@ -35,6 +37,7 @@ BACKENDS: Final[Mapping[str, Backend]] = {
 MODEL_BACKENDS: Final[Mapping[str, Callable[[Rules, Model, Deployment, CacheClass, str], str]]] = {
     **sparse_mla.MODEL_BACKENDS,
     **deepseek_v4.MODEL_BACKENDS,
+    **dots3_note.MODEL_BACKENDS,
     **hy_v4.MODEL_BACKENDS,
     **minimax_m3.MODEL_BACKENDS,
     **inkling.MODEL_BACKENDS,
@@ -44,6 +47,7 @@ MODEL_BACKENDS: Final[Mapping[str, Callable[[Rules, Model, Deployment, CacheClas
 SPECS: Final[Mapping[str, Builder]] = {
     **sparse_mla.SPECS,
     **deepseek_v4.SPECS,
+    **dots3_note.SPECS,
     **hy_v4.SPECS,
     **minimax_m3.SPECS,
     **inkling.SPECS,

@@ -30,6 +30,9 @@ FALLBACK_SOURCE = "vllm/v1/core/kv_cache_utils.py: _try_get_full_allocation_fall
 PAGE_SOURCE = "vllm/v1/core/kv_cache_utils.py: _get_kv_cache_groups_uniform_page_size"
 COST_SOURCE = "vllm/v1/core/kv_cache_utils.py: _get_kv_cache_bytes_per_block"
 
+#: The label of a group that holds a page of no bytes.
+EMPTY_PAGE = "empty_page"
+
 UNIFORM_TYPE = "UniformTypeKVCacheSpecs"
 
 #: Classes whose pages may not be padded to a larger one.
@@ -168,8 +171,9 @@ def merged(specs: Sequence[Spec]) -> Spec:
 
 
 def uniform_type(members: Sequence[Spec]) -> Spec:
-    """The spec of a group of one type: its page is the sum of its caches' pages."""
+    """The spec of a group of one type: its page is the sum of its caches' pages; it says where one has none."""
     first = members[0]
+    empty = any(spec.page_size_bytes == 0 for spec in members)
     return msgspec.structs.replace(
         first,
         type=UNIFORM_TYPE,
@@ -178,6 +182,7 @@ def uniform_type(members: Sequence[Spec]) -> Spec:
         dtype=None,
         num_kv_heads=None,
         head_size=None,
+        labels=(*first.labels, (EMPTY_PAGE, True)) if empty else first.labels,
     )
 
 

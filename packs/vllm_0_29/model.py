@@ -97,6 +97,7 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     in the order a layer registers them; ``indexed`` names the layer class of those whose layer keeps an index beside
     them. ``rope_already_applied``: the length keys are already scaled, so rope scaling
     is not applied again.
+    ``counts_windows``: the configuration's numbers of heads are its windows', not its full layers'.
     ``wide_heads_take_fa4``: layers of several head sizes make the release ask for FlashAttention 4.
     ``replicates_kv_heads``: with more ranks than KV heads every rank keeps one; otherwise the release crashes.
     ``config_claims_experts``: the configuration class states experts whether or not a layer has any.
@@ -113,6 +114,7 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     caches: Mapping[str, CacheName] = msgspec.field(default_factory=lambda: {"kv": CacheName(".self_attn.attn")})
     indexed: Mapping[str, str] = msgspec.field(default_factory=dict)
     rope_already_applied: bool = False
+    counts_windows: bool = False
     wide_heads_take_fa4: bool = False
     pipeline_parallel: bool = True
     cache_by_cache: bool = False
@@ -192,7 +194,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     """The graph's facts in the engine's terms.
 
     ``names``, ``class_of`` and ``layer_of`` run over the owned caches in registration order. ``heads`` and
-    ``kv_heads`` are the whole model's, before tensor parallelism; ``head_size`` the widest of its layers.
+    ``kv_heads`` are those the configuration counts, before tensor parallelism; ``head_size`` the widest of its layers.
     ``output_groups`` are the groups a grouped output projection (``wo_a``) has, 1 without one; ``shared`` pairs each
     layer that reads another's cache with that layer. ``states`` are the classes of recurrent state among ``classes``,
     ``sparse`` those that keep the context of sparse attention. ``tied_head``: the head reads the vocabulary table.
@@ -268,6 +270,7 @@ def read_model(graph: ModelGraph, architectures: Mapping[str, Architecture]) -> 
     nodes = [node for layer in layers(graph) for node in layer.nodes]
     attention = [node for node in nodes if isinstance(node, Attention)]
     main = [node for node in attention if any(cache.kind in ("kv", "window") for cache in node_caches(graph, node))]
+    counted = [node for node in main if (node.window is not None) == architecture.counts_windows] or main
     widest = max(main, key=lambda node: node.d_h, default=None)
     # Only a model without attention may leave its lengths out: check_graph names the problem in any other.
     positions = graph.globals_.positions or Positions()
@@ -283,8 +286,8 @@ def read_model(graph: ModelGraph, architectures: Mapping[str, Architecture]) -> 
         members=tuple(map(tuple, members)),
         dtype=MODEL_DTYPES[graph.globals_.dtype or "bf16"],
         mla=any(node.kind in LATENT_KINDS for node in main),
-        heads=max((node.n_q for node in main), default=0),
-        kv_heads=max((node.n_kv for node in main), default=0),
+        heads=max((node.n_q for node in counted), default=0),
+        kv_heads=max((node.n_kv for node in counted), default=0),
         head_size=0 if widest is None else widest.d_h,
         head_sizes=frozenset(node.d_h for node in main),
         experts=max((node.experts for node in nodes if isinstance(node, GroupedGEMM)), default=0),

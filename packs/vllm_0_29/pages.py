@@ -5,10 +5,11 @@ Source: ``vllm/v1/kv_cache_interface.py``, each spec's ``max_memory_usage_bytes`
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from rulespack.errors import BadPack, not_modelled
+from rulespack.errors import BadPack
 from rulespack.kv.pages import PageCount
+from vllm_0_29.groups import EMPTY_PAGE
 from vllm_0_29.pool import RINGS
 from vllm_0_29.state import CHECKPOINT_BLOCKS
 
@@ -18,10 +19,17 @@ if TYPE_CHECKING:
     from rulespack.kv.specs import Spec
 
 
+#: How the release stops while it counts blocks: at an assertion of its own, and at a page of no bytes.
+WINDOW_DCP: Final = "AssertionError: DCP not support sliding window."
+EMPTY: Final = "ZeroDivisionError: integer division or modulo by zero"
+
+
 def pages(deployment: Deployment, resolution: Resolution, spec: Spec) -> PageCount:
     """Full and latent caches grow with the request, sharded by decode context parallelism; a chunked one keeps a chunk
     and what is in flight; a ring is one block whatever the length."""
     kind = spec.members or spec.type
+    if spec.label(EMPTY_PAGE):
+        return PageCount(spec.block_size, error=EMPTY)
     if kind in ("FullAttentionSpec", "MLAAttentionSpec"):
         return PageCount(spec.block_size, shards=deployment.decode_context_parallel_size)
     if kind == "ChunkedLocalAttentionSpec":
@@ -50,15 +58,10 @@ def _state_pages(resolution: Resolution, spec: Spec) -> PageCount:
 def window_pages(deployment: Deployment, resolution: Resolution, spec: Spec) -> PageCount:
     """A window keeps its last ``window - 1`` tokens and what is in flight, in one block more than they fill.
 
-    Not modelled with decode context parallelism: the release stops with an AssertionError while it counts.
+    The release crashes while it counts them under decode context parallelism.
     """
     assert spec.sliding_window is not None
-    if deployment.decode_context_parallel_size > 1:
-        raise not_modelled(
-            "window-without-dcp",
-            "the release stops with an AssertionError while it counts the blocks of a sliding window under decode "
-            "context parallelism (SlidingWindowSpec.max_memory_usage_bytes); how far its plan goes is not modelled",
-        )
     in_flight = resolution.resolved.max_in_flight_tokens
     kept = spec.sliding_window - 1 + resolution.extra_retained_tokens
-    return PageCount(spec.block_size, bound=kept + in_flight, extra=1)
+    error = WINDOW_DCP if deployment.decode_context_parallel_size > 1 else None
+    return PageCount(spec.block_size, bound=kept + in_flight, extra=1, error=error)

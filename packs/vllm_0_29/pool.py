@@ -43,6 +43,7 @@ def pool(
     where no kernel block divides a group's, or where ``prefix_match_unit`` does not divide the groups'.
     """
     length = resolution.resolved.max_model_len
+    check_counted(pages)
     blocks = [count.at(length) for count in pages]
     reasons: list[Reason] = []
     num_blocks = check_memory(deployment, grouping, sum(blocks), length)
@@ -78,6 +79,20 @@ def pool(
         capacity=capacity,
         reasons=tuple(reasons),
     )
+
+
+def check_counted(pages: Sequence[PageCount]) -> None:
+    """Refused by the engine, which crashes, where it cannot count the blocks of a group."""
+    for count in pages:
+        if count.error is not None:
+            kind, _, said = count.error.partition(": ")
+            raise engine_refuses(
+                "blocks-counted",
+                kind,
+                "groups",
+                f"the release crashes while it counts what a request pins: {said}",
+                "vllm/v1/kv_cache_interface.py: max_memory_usage_bytes of a spec",
+            )
 
 
 def check_memory(deployment: Deployment, grouping: Grouping, needed: int, length: int) -> int | None:
@@ -174,6 +189,7 @@ def auto_fitted(
 
     Refused by the pack without a stated memory, by the engine where not one token fits.
     """
+    check_counted(pages)
     memory, override = deployment.kv_cache_memory_bytes, deployment.num_gpu_blocks_override
     if memory is None and override is None:
         raise not_modelled("auto-fit-memory", "max_model_len auto depends on memory: state kv_cache_memory_bytes")

@@ -15,13 +15,15 @@ class PageCount(msgspec.Struct, frozen=True):
 
     ``at(tokens) = ceil(min(ceil(tokens / shards), bound) / block_size) + extra``. ``shards`` ranks hold the context
     between them (decode context parallelism). ``bound`` is the most tokens ever kept, None where the count grows with
-    the request; 0 leaves ``extra`` alone, the count of a fixed-size state.
+    the request; 0 leaves ``extra`` alone, the count of a fixed-size state. ``error`` is set where the engine's own
+    count crashes: the class and the words of its error.
     """
 
     block_size: int
     bound: int | None = None
     extra: int = 0
     shards: int = 1
+    error: str | None = None
 
     @property
     def grows(self) -> bool:

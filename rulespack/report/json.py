@@ -55,15 +55,19 @@ def plan_document(plan: Plan, tokens: Sequence[int] = (), weights: Parameters | 
     }
     if plan.nearest is not None:
         document["nearest"] = plan.nearest
+    blocks, total = _pinned(plan)
     document |= {
         "architecture": plan.architecture,
         "resolved": plan.resolved,
         "specs": [_spec(spec) for spec in plan.specs],
         "caches": plan.caches,
         "draft_caches": plan.draft_caches,
-        "groups": [{key: getattr(group, key) for key in GROUP_KEYS} for group in plan.groups],
+        "groups": [
+            {key: pinned if key == "blocks_per_request" else getattr(group, key) for key in GROUP_KEYS}
+            for group, pinned in zip(plan.groups, blocks, strict=True)
+        ],
         "bytes_per_block": plan.bytes_per_block,
-        "blocks_per_request": plan.blocks_per_request,
+        "blocks_per_request": total,
     }
     if plan.stages is not None:
         document["stages"] = plan.stages
@@ -76,6 +80,17 @@ def plan_document(plan: Plan, tokens: Sequence[int] = (), weights: Parameters | 
         document["requests"] = [plan.request(length) for length in tokens]
     document["reasons"] = plan.reasons
     return document
+
+
+def _pinned(plan: Plan) -> tuple[list[Any], Any]:
+    """What a request pins of each group, and in all; an error instead where the engine's own count crashes."""
+    blocks: list[Any] = [
+        group.blocks_per_request if group.pages.error is None else {"error": group.pages.error} for group in plan.groups
+    ]
+    try:
+        return blocks, sum(blocks)
+    except TypeError as uncounted:
+        return blocks, {"error": f"TypeError: {uncounted}"}
 
 
 def _weights(weights: Parameters) -> dict[str, Any]:
