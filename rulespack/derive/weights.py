@@ -24,8 +24,9 @@ FUSED: Final = {
 }
 #: What a layer is called in a checkpoint: a text model's own name, or that of a decoder inside a multimodal one.
 PREFIXES: Final = ("model.", "language_model.model.", "model.language_model.", "backbone.")
-#: A draft module that stands beside the model goes by its own name alone.
+#: A draft module that stands beside the model, not among its layers: it goes by its own name, or by the model's.
 BESIDE: Final = "mtp."
+BESIDE_PREFIXES: Final = ("", "model.")
 
 
 class Format(msgspec.Struct, frozen=True):
@@ -108,7 +109,7 @@ def _names(module: str) -> list[str]:
     """What a checkpoint may call a module: by itself or by the ones it fuses, below each known prefix."""
     parent, _, last = module.rpartition(".")
     parts = [module, *(f"{parent}.{part}" for part in FUSED.get(last, ()))]
-    prefixes = ("",) if module.startswith(BESIDE) else PREFIXES
+    prefixes = BESIDE_PREFIXES if module.startswith(BESIDE) else PREFIXES
     return [prefix + part for part in parts for prefix in prefixes]
 
 

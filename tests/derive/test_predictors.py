@@ -189,3 +189,50 @@ def test_a_nemotron_predictor_its_class_does_not_run_is_refused(
 ) -> None:
     with pytest.raises(NotTranslated, match="draft class"):
         derive_file(write({**nemotron, **stated}))
+
+
+@pytest.mark.parametrize("model", ["hy3-preview", "mimo-7b-base"])
+def test_a_model_of_plain_attention_predicts_with_a_layer_of_its_last_kind(model: str) -> None:
+    graph = load_model(model)
+    target = layers(graph)[-1]
+    (kind,) = layers(graph, drafter(graph).stack)
+    assert [node.role for node in kind.nodes if node in target.nodes] == [node.role for node in target.nodes]
+
+
+def test_mimo_v2_predicts_with_one_window_layer_without_experts(write: Write) -> None:
+    """Whatever number of modules the file states, the engine runs the first."""
+    data = json.loads((root() / "mimo-v2-flash" / "config.json").read_text())
+    graph = derive_file(write({**data, "num_nextn_predict_layers": 3}))
+    assert (drafter(graph).modules, drafter(graph).stack.pattern) == (1, ("mtp_sliding_dense",))
+    (use,) = draft_caches(graph)
+    assert (use.cache.window, use.node.op) == (128, "Attention")
+    held = {weight.role: weight.dtype for weight in parameters(graph).weights if weight.part == "speculator"}
+    assert (held["qkv_proj"], held["o_proj"]) == ("fp8", "bf16")
+
+
+def test_an_ernie_says_that_it_carries_a_predictor(write: Write) -> None:
+    """Its published file does not; the engine's module is a dense Llama layer."""
+    assert load_model("ernie-4.5-21b-a3b-pt").speculator is None
+    data = json.loads((root() / "ernie-4.5-21b-a3b-pt" / "config.json").read_text())
+    assert drafter(derive_file(write({**data, "num_nextn_predict_layers": 1}))).stack.pattern == ("mtp_dense",)
+
+
+def test_a_glm_4_moe_has_the_module_its_class_supplies(write: Write) -> None:
+    data = {
+        "architectures": ["Glm4MoeForCausalLM"],
+        "model_type": "glm4_moe",
+        "hidden_size": 1024,
+        "intermediate_size": 4096,
+        "moe_intermediate_size": 512,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 4,
+        "head_dim": 128,
+        "vocab_size": 32000,
+        "max_position_embeddings": 8192,
+        "n_routed_experts": 32,
+        "num_experts_per_tok": 4,
+        "dtype": "bfloat16",
+    }
+    assert drafter(derive_file(write(data))).stack.pattern == ("mtp_moe",)
+    assert derive_file(write({**data, "num_nextn_predict_layers": 0})).speculator is None

@@ -12,15 +12,18 @@ from rulespack.derive.blocks import dense_mlp, embedding, head, norm, projected_
 from rulespack.derive.config import Config, Served
 from rulespack.derive.family import Family, Parts
 from rulespack.derive.layers import Layer
+from rulespack.derive.predictor import module_count, predictor, predictor_layer
 from rulespack.derive.windows import layer_windows, no_windows
 from rulespack.graph.model import Attention
 
 #: The window of transformers' MistralConfig where a config.json leaves the key out.
 MISTRAL_WINDOW = 4096
 MISTRAL = ("MistralForCausalLM", "Mistral3ForConditionalGeneration")
+#: The one class here whose checkpoints carry draft modules (mimo_mtp.py).
+MIMO = "MiMoForCausalLM"
 #: Classes that use a window they state only where ``use_sliding_window`` says so.
 OPTIONAL_WINDOWS = (
-    "MiMoForCausalLM",
+    MIMO,
     "Qwen2ForCausalLM",
     "Qwen3ForCausalLM",
     "Qwen3VLForConditionalGeneration",
@@ -34,8 +37,8 @@ def build(config: Config) -> Parts:
     head_dim = config.head_dim()
     windows = _windows(config)
     mixed = len(set(windows)) > 1
-    layers = []
-    for index, window in enumerate(windows):
+
+    def add_layer(layer: Layer, index: int, window: int | None) -> Layer:
         node = Attention(
             kind="gqa" if window is None else "swa",
             n_q=config.heads,
@@ -43,13 +46,25 @@ def build(config: Config) -> Parts:
             d_h=head_dim,
             window=window,
         )
-        layer = Layer(("full" if window is None else "sliding") if mixed else "dense")
         layer.add(norm("input_norm"))
         projected_attention(layer, config, f"layers.{index}.self_attn", node)
         layer.add(norm("post_attn_norm"))
         dense_mlp(layer, config, f"layers.{index}.mlp", width)
-        layers.append(layer)
-    return Parts(layers=layers, embedding=embedding(config), head=head(config))
+        return layer
+
+    def label(window: int | None) -> str:
+        return ("full" if window is None else "sliding") if mixed else "dense"
+
+    modules = module_count(config) if config.architecture == MIMO else 0
+    past = range(config.layers, config.layers + modules)
+    draft = predictor(config, [add_layer(predictor_layer(config, "dense"), index, None) for index in past])
+    return Parts(
+        layers=[add_layer(Layer(label(window)), index, window) for index, window in enumerate(windows)],
+        embedding=embedding(config),
+        head=head(config),
+        draft_kinds=draft.kinds,
+        speculator=draft.speculator,
+    )
 
 
 def _windows(config: Config) -> tuple[int | None, ...]:
@@ -66,7 +81,7 @@ FAMILY = Family(
         "Ernie4_5ForCausalLM": Served(kv_heads=2, head_dim=128, tie_word_embeddings=True),
         "HunYuanDenseV1ForCausalLM": Served(),
         "LlamaForCausalLM": Served(),
-        "MiMoForCausalLM": Served(kv_heads=32, divides_width=True),
+        MIMO: Served(kv_heads=32, divides_width=True),
         "Mistral3ForConditionalGeneration": Served(kv_heads=8, tie_word_embeddings=True, multimodal=True),
         "MistralForCausalLM": Served(kv_heads=8),
         "Phi3ForCausalLM": Served(),

@@ -1,21 +1,26 @@
 """MiMo V2: windows with sinks and full layers, heads whose values are narrower than their keys, experts.
 
-Source: 0.31.0, model_executor/models/mimo_v2.py, mimo_v2_omni.py, transformers_utils/model_arch_config_convertor.py
-(the class of a file with encoders; ``attention_chunk_size`` is dropped, no layer attends in chunks).
+Source: 0.31.0, model_executor/models/{mimo_v2,mimo_v2_mtp,mimo_v2_omni}.py,
+transformers_utils/model_arch_config_convertor.py (the class of a file with encoders; ``attention_chunk_size`` is
+dropped, no layer attends in chunks).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from rulespack.derive.blocks import MoE, dense_mlp, embedding, experts, head, norm, projected_attention, read_top_k
 from rulespack.derive.config import Config, Served
 from rulespack.derive.family import Family, Parts
 from rulespack.derive.layers import Layer
+from rulespack.derive.predictor import predictor, predictor_layer
 from rulespack.derive.weights import Format
 from rulespack.graph.model import Attention
 
 OMNI = "MiMoV2OmniForCausalLM"
+DRAFT: Final = "mtp.layers.0"
 ROUTER_DTYPES: Final = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
 
@@ -28,20 +33,44 @@ def build(config: Config) -> Parts:
     router = text.string("moe_router_dtype", default="float32")
     if router not in ROUTER_DTYPES:
         text.untranslated("moe_router_dtype", f"{router!r} is not translated; known are {', '.join(ROUTER_DTYPES)}")
-    layers = []
-    for index, (slides, sparse) in enumerate(zip(_flags(config, "hybrid_layer_pattern"), _moe(config), strict=True)):
-        layer = Layer(f"{'sliding' if slides else 'full'}_{'moe' if sparse else 'dense'}")
+
+    def add_layer(config: Config, layer: Layer, module: str, slides: bool, sparse: bool) -> Layer:
         layer.add(norm("input_norm"))
-        projected_attention(layer, config, f"layers.{index}.self_attn", _attention(config, slides))
+        projected_attention(layer, config, f"{module}.self_attn", _attention(config, slides))
         layer.add(norm("post_attn_norm"))
-        module = f"layers.{index}.mlp"
         if sparse:
-            router_format = Format(ROUTER_DTYPES[router])
-            experts(layer, config, MoE(module=module, count=count, top_k=top_k, width=width, router=router_format))
+            form = Format(ROUTER_DTYPES[router])
+            moe = MoE(module=f"{module}.mlp", count=count, top_k=top_k, width=width, router=form)
+            experts(layer, config, moe)
         else:
-            dense_mlp(layer, config, module, text.integer("intermediate_size"))
-        layers.append(layer)
-    return Parts(layers=layers, embedding=embedding(config), head=head(config))
+            dense_mlp(layer, config, f"{module}.mlp", text.integer("intermediate_size"))
+        return layer
+
+    def label(slides: bool, sparse: bool) -> str:
+        return f"{'sliding' if slides else 'full'}_{'moe' if sparse else 'dense'}"
+
+    layers = [
+        add_layer(config, Layer(label(slides, sparse)), f"layers.{index}", slides, sparse)
+        for index, (slides, sparse) in enumerate(zip(_flags(config, "hybrid_layer_pattern"), _moe(config), strict=True))
+    ]
+    # A window layer without experts; of the modules a checkpoint holds the engine runs the first.
+    drafting = _drafting(config)
+    layer = add_layer(drafting, predictor_layer(config, label(True, False)), DRAFT, True, False)
+    draft = predictor(config, [layer])
+    return Parts(
+        layers=layers,
+        embedding=embedding(config),
+        head=head(config),
+        draft_kinds=draft.kinds,
+        speculator=draft.speculator,
+    )
+
+
+def _drafting(config: Config) -> Config:
+    """The draft module's output projection keeps the model's dtype, whatever the checkpoint's quantization."""
+    weights = config.weights
+    ignored = (*weights.ignored, f"{DRAFT}.self_attn.o_proj")
+    return msgspec.structs.replace(config, weights=msgspec.structs.replace(weights, ignored=ignored))
 
 
 def _flags(config: Config, key: str) -> tuple[bool, ...]:

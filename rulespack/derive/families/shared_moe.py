@@ -1,6 +1,7 @@
 """Grouped-query attention, dense layers at first, then experts with shared ones: GLM 4.5 to 4.7, ERNIE 4.5, Hunyuan 3.
 
-Source: 0.31.0, model_executor/models/glm4_moe.py, ernie45_moe.py, hy_v3.py; class defaults from transformers'
+Source: 0.31.0, model_executor/models/glm4_moe.py, ernie45_moe.py, hy_v3.py, and glm4_moe_mtp.py, ernie_mtp.py,
+hy_v3_mtp.py for the draft modules, of which ERNIE's are dense Llama layers; class defaults from transformers'
 Glm4MoeConfig and Ernie4_5_MoeConfig, and from transformers_utils/configs/hy_v3.py.
 """
 
@@ -25,6 +26,7 @@ from rulespack.derive.blocks import (
 from rulespack.derive.config import Config, Served
 from rulespack.derive.family import Family, Parts
 from rulespack.derive.layers import Layer
+from rulespack.derive.predictor import module_count, predictor, predictor_layer
 from rulespack.derive.weights import Format
 from rulespack.derive.windows import layer_windows
 from rulespack.graph.model import Attention
@@ -41,11 +43,10 @@ def build(config: Config) -> Parts:
     top_k = read_top_k(config, dialect.top_k, count)
     width = _hunyuan_width(config) if dialect is HUNYUAN else text.integer("moe_intermediate_size")
     shared = text.optional_integer(dialect.shared, minimum=0) if text.states(dialect.shared) else dialect.shared_count
-    sparse_layers = dialect.sparse(config)
+    sparse_layers, windows = dialect.sparse(config), layer_windows(config)
     head_dim = config.head_dim()
-    layers = []
-    for index, window in enumerate(layer_windows(config)):
-        sparse = index in sparse_layers
+
+    def add_layer(layer: Layer, index: int, window: int | None, sparse: bool) -> Layer:
         node = Attention(
             kind="gqa" if window is None else "swa",
             n_q=config.heads,
@@ -53,7 +54,6 @@ def build(config: Config) -> Parts:
             d_h=head_dim,
             window=window,
         )
-        layer = Layer("moe" if sparse else "dense")
         layer.add(norm("input_norm"))
         projected_attention(layer, config, f"layers.{index}.self_attn", node)
         layer.add(norm("post_attn_norm"))
@@ -72,8 +72,29 @@ def build(config: Config) -> Parts:
             experts(layer, config, moe)
         else:
             dense_mlp(layer, config, module, text.integer("intermediate_size"))
-        layers.append(layer)
-    return Parts(layers=layers, embedding=embedding(config), head=head(config))
+        return layer
+
+    def label(sparse: bool) -> str:
+        return "moe" if sparse else "dense"
+
+    past = range(config.layers, config.layers + module_count(config, default=dialect.modules))
+    if past and len(set(windows)) > 1:
+        text.untranslated("layer_types", "mixes windows with full attention, and does not say which the draft has")
+    drafts = [
+        add_layer(predictor_layer(config, label(dialect.sparse_draft)), index, windows[0], dialect.sparse_draft)
+        for index in past
+    ]
+    draft = predictor(config, drafts)
+    return Parts(
+        layers=[
+            add_layer(Layer(label(index in sparse_layers)), index, window, index in sparse_layers)
+            for index, window in enumerate(windows)
+        ],
+        embedding=embedding(config),
+        head=head(config),
+        draft_kinds=draft.kinds,
+        speculator=draft.speculator,
+    )
 
 
 def _after_the_first(config: Config) -> range:
@@ -112,7 +133,8 @@ def _hunyuan_width(config: Config) -> int:
 class Dialect(msgspec.Struct, frozen=True):
     """Where the classes differ: the keys of the experts, and which layers have them.
 
-    ``shared_count`` is how many shared experts the class supplies where the key is left out.
+    ``shared_count`` and ``modules`` are how many shared experts and draft modules the class supplies where the keys are
+    left out; ``sparse_draft`` tells whether a draft module has experts.
     """
 
     count: str
@@ -121,10 +143,12 @@ class Dialect(msgspec.Struct, frozen=True):
     shared_count: int
     sparse: Callable[[Config], Container[int]]
     shared_module: str = "shared_experts"
+    modules: int = 0
+    sparse_draft: bool = True
 
 
-GLM = Dialect("n_routed_experts", "num_experts_per_tok", "n_shared_experts", 1, _after_the_first)
-ERNIE = Dialect("moe_num_experts", "moe_k", "moe_num_shared_experts", 2, _between_two)
+GLM = Dialect("n_routed_experts", "num_experts_per_tok", "n_shared_experts", 1, _after_the_first, modules=1)
+ERNIE = Dialect("moe_num_experts", "moe_k", "moe_num_shared_experts", 2, _between_two, sparse_draft=False)
 HUNYUAN = Dialect("num_experts", "num_experts_per_tok", "num_shared_experts", 1, _after_the_first, "shared_mlp")
 DIALECTS = {
     "Ernie4_5_MoeForCausalLM": ERNIE,
