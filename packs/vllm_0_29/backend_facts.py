@@ -27,8 +27,8 @@ class Want(msgspec.Struct, frozen=True, kw_only=True):
     ``cache_dtype`` is the layer's string; ``block_size`` is set only where the user gave one. ``capability`` is the
     GPU's. ``query_heads`` are the local ones; ``model_heads`` and ``model_kv_heads`` the local heads of the model as a
     whole, ``model_head_size`` its widest head. ``sparse``: the layer attends the ``index_topk`` tokens an indexer
-    chose. ``flash_attn_version`` is a version forced by the configuration. ``downloaded_kernels``: FlashInfer's
-    downloadable kernels are at hand.
+    chose. ``cross``: it attends an encoder's output. ``flash_attn_version`` is a version forced by the configuration.
+    ``downloaded_kernels``: FlashInfer's downloadable kernels are at hand.
     """
 
     head_size: int
@@ -38,6 +38,7 @@ class Want(msgspec.Struct, frozen=True, kw_only=True):
     block_size: int | None
     mla: bool
     sparse: bool
+    cross: bool
     sinks: bool
     soft_cap: bool
     mm_prefix: bool
@@ -107,6 +108,7 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
     dtypes: frozenset[str] = frozenset({"float16", "bfloat16"})
     admits_sinks: Callable[[Want], bool] = lambda want: False
     admits_mm_prefix: bool = False
+    cross: bool = False
     windows: bool = True
     non_causal: bool = True
     dcp: bool = True
@@ -144,6 +146,8 @@ def objections(backend: Backend, want: Want, *, asks_dcp: bool) -> Iterator[str]
         yield "sparse attention" if want.sparse else "attention that is not sparse"
     if not backend.admits_capability(want.capability):
         yield f"compute capability {want.capability[0]}.{want.capability[1]}"
+    if want.cross and not backend.cross:
+        yield "attention to an encoder's output"
     if want.window and not backend.windows:
         yield "a sliding window"
     if want.non_causal and not backend.non_causal:
@@ -399,6 +403,7 @@ BACKENDS: Final = {
             preferred_floor=lambda want: fa_hd256_block(want) or 0,
             admits_sinks=fa_sinks,
             admits_mm_prefix=True,
+            cross=True,
             combination=fa_combination,
         ),
         Backend(
@@ -424,6 +429,7 @@ BACKENDS: Final = {
             dtypes=frozenset({"float16", "bfloat16", "float32"}),
             admits_sinks=lambda want: True,
             admits_mm_prefix=True,
+            cross=True,
             dcp=False,
             construction=triton_fp8,
             content_bytes=per_token_head_content,

@@ -108,6 +108,7 @@ def wants(rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, l
         block_size=deployment.block_size,
         mla=node.kind in LATENT_KINDS,
         sparse=node.kind == "sparse_mla",
+        cross=False,
         sinks=node.sinks,
         soft_cap=model.soft_cap,
         mm_prefix=mm_prefix(model, deployment),

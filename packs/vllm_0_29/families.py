@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from vllm_0_29 import deepseek_v4, dots3_note, hy_v4, inkling, mimo_v2, minimax_m3, qwen4_exp, sparse_mla
+from vllm_0_29 import (
+    deepseek_v4,
+    dots3_note,
+    encoders,
+    hy_v4,
+    inkling,
+    mimo_v2,
+    minimax_m3,
+    qwen4_exp,
+    sparse_mla,
+    whisper,
+)
 from vllm_0_29.backend_facts import Backend
 from vllm_0_29.model import Architecture
 from vllm_0_29.specs import Builder
@@ -24,6 +35,8 @@ ARCHITECTURES: Final[Mapping[str, Architecture]] = {
     **inkling.ARCHITECTURES,
     **mimo_v2.ARCHITECTURES,
     **qwen4_exp.ARCHITECTURES,
+    **whisper.ARCHITECTURES,
+    **encoders.ARCHITECTURES,
 }
 BACKENDS: Final[Mapping[str, Backend]] = {
     **sparse_mla.BACKENDS,
@@ -43,6 +56,7 @@ MODEL_BACKENDS: Final[Mapping[str, Callable[[Rules, Model, Deployment, CacheClas
     **inkling.MODEL_BACKENDS,
     **mimo_v2.MODEL_BACKENDS,
     **qwen4_exp.MODEL_BACKENDS,
+    **whisper.MODEL_BACKENDS,
 }
 SPECS: Final[Mapping[str, Builder]] = {
     **sparse_mla.SPECS,
@@ -53,4 +67,5 @@ SPECS: Final[Mapping[str, Builder]] = {
     **inkling.SPECS,
     **mimo_v2.SPECS,
     **qwen4_exp.SPECS,
+    **whisper.SPECS,
 }

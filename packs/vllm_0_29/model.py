@@ -107,12 +107,14 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     ``marks_last_group``: the release takes the last registered cache for the draft's, by the model's type.
     ``cache_by_cache``: all layers register their first cache before any registers its second.
     ``check`` refuses deployments the model class cannot have, ``check_stages`` pipeline stages it cannot be cut into,
-    by the stage of each layer.
+    by the stage of each layer. ``attends``: ``decoder``, ``encoder_decoder`` (layers also attend an encoder's output),
+    or ``encoder_only`` (in both directions, without a cache).
     """
 
     prefix: str = "model.layers."
     caches: Mapping[str, CacheName] = msgspec.field(default_factory=lambda: {"kv": CacheName(".self_attn.attn")})
     indexed: Mapping[str, str] = msgspec.field(default_factory=dict)
+    attends: str = "decoder"
     rope_already_applied: bool = False
     counts_windows: bool = False
     wide_heads_take_fa4: bool = False
@@ -286,7 +288,7 @@ def read_model(graph: ModelGraph, architectures: Mapping[str, Architecture]) -> 
         members=tuple(map(tuple, members)),
         dtype=MODEL_DTYPES[graph.globals_.dtype or "bf16"],
         mla=any(node.kind in LATENT_KINDS for node in main),
-        heads=max((node.n_q for node in counted), default=0),
+        heads=max((node.n_q for node in counted or attention), default=0),
         kv_heads=max((node.n_kv for node in counted), default=0),
         head_size=0 if widest is None else widest.d_h,
         head_sizes=frozenset(node.d_h for node in main),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rulespack.errors import BadPack
-from rulespack.kv.pages import PageCount
+from rulespack.kv.pages import PageCount, cdiv
 from vllm_0_29.groups import EMPTY_PAGE
 from vllm_0_29.pool import RINGS
 from vllm_0_29.state import CHECKPOINT_BLOCKS
@@ -26,7 +26,7 @@ EMPTY: Final = "ZeroDivisionError: integer division or modulo by zero"
 
 def pages(deployment: Deployment, resolution: Resolution, spec: Spec) -> PageCount:
     """Full and latent caches grow with the request, sharded by decode context parallelism; a chunked one keeps a chunk
-    and what is in flight; a ring is one block whatever the length."""
+    and what is in flight; a ring is one block whatever the length; an encoder's output fills as many as a batch."""
     kind = spec.members or spec.type
     if spec.label(EMPTY_PAGE):
         return PageCount(spec.block_size, error=EMPTY)
@@ -38,6 +38,10 @@ def pages(deployment: Deployment, resolution: Resolution, spec: Spec) -> PageCou
         return PageCount(spec.block_size, bound=spec.attention_chunk_size + in_flight)
     if kind in RINGS:
         return PageCount(spec.block_size, bound=0, extra=1)
+    if kind == "CrossAttentionSpec":
+        return PageCount(
+            spec.block_size, bound=0, extra=cdiv(resolution.resolved.max_num_batched_tokens, spec.block_size)
+        )
     if kind == "MambaSpec":
         return _state_pages(resolution, spec)
     raise BadPack(f"no rule says how many blocks a request pins in a {kind}")

@@ -33,14 +33,20 @@ BATCHED_TOKENS: Final = 256
 TRUE: Final = frozenset({"1", "true"})
 
 
-def chunked_prefill(deployment: Deployment) -> bool:
-    """Whether long prompts are scheduled in pieces; a decoder does unless told otherwise."""
-    return True if deployment.enable_chunked_prefill is None else deployment.enable_chunked_prefill
+def chunked_prefill(model: Model, deployment: Deployment) -> bool:
+    """Whether long prompts are scheduled in pieces: a decoder's unless told otherwise, an encoder's only where told;
+    never those of a decoder beside an encoder."""
+    attends, asked = model.architecture.attends, deployment.enable_chunked_prefill
+    if attends == "encoder_decoder":
+        return False
+    return attends == "decoder" if asked is None else asked
 
 
 def prefix_caching(model: Model, deployment: Deployment) -> bool:
     """Whether blocks of earlier requests are kept for reuse; a decoder that attends does unless told otherwise."""
-    return model.heads > 0 if deployment.enable_prefix_caching is None else deployment.enable_prefix_caching
+    if deployment.enable_prefix_caching is not None:
+        return deployment.enable_prefix_caching
+    return model.heads > 0 and model.architecture.attends == "decoder"
 
 
 def mm_prefix(model: Model, deployment: Deployment) -> bool:
@@ -75,7 +81,7 @@ def batch_sizes(
     if deployment.max_num_batched_tokens is not None:
         tokens, because = deployment.max_num_batched_tokens, "as asked"
     else:
-        if not chunked_prefill(deployment) and max_model_len > tokens:
+        if not chunked_prefill(model, deployment) and max_model_len > tokens:
             tokens, because = max_model_len, "a whole prompt must fit, as prompts are not chunked"
         item = model.multimodal.max_item_tokens if model.multimodal is not None else None
         if item is not None and item > tokens and mm_prefix(model, deployment):
@@ -84,7 +90,7 @@ def batch_sizes(
             tokens, because = seqs * max_model_len, "no more than max_num_seqs requests of max_model_len"
     if deployment.max_num_seqs is None:
         seqs = min(seqs, tokens)
-    _check_batch(tokens, seqs, max_model_len, deployment)
+    _check_batch(model, tokens, seqs, max_model_len, deployment)
     reasons.append(
         Reason(
             "max-num-batched-tokens",
@@ -97,9 +103,9 @@ def batch_sizes(
     return tokens, seqs
 
 
-def _check_batch(tokens: int, seqs: int, max_model_len: int, deployment: Deployment) -> None:
+def _check_batch(model: Model, tokens: int, seqs: int, max_model_len: int, deployment: Deployment) -> None:
     source = "vllm/config/scheduler.py: SchedulerConfig.verify_max_model_len"
-    if tokens < max_model_len and not chunked_prefill(deployment):
+    if tokens < max_model_len and not chunked_prefill(model, deployment):
         raise engine_refuses(
             "batch-holds-a-prompt",
             "ValidationError",

@@ -64,7 +64,7 @@ def mamba_mode(
                 "align",
                 "the default with prefix caching" if asked == "none" else "the class cannot keep all",
             )
-        if mode == "align" and not chunked_prefill(deployment):
+        if mode == "align" and not chunked_prefill(model, deployment):
             raise engine_refuses(
                 "align-needs-chunks",
                 "ValidationError",
