@@ -45,6 +45,7 @@ RULES = Rules(
     check_deployment=config_checks.check_deployment,
     draft_architectures=facts.DRAFT_ARCHITECTURES,
     first_runner_methods=drafts.FIRST_RUNNER,
+    drafts_state_tokens=frozenset(),
     drafts_over_stages=facts.DRAFTS_OVER_STAGES,
     own_draft=drafts.own_draft,
     draft_groups=drafts.draft_groups,

@@ -143,7 +143,7 @@ def separate_draft(rules: Rules, model: Model, draft: ModelGraph, method: str) -
             "vllm/model_executor/models: the DSpark draft classes",
         )
     offset = 0 if method == "draft_model" else model.num_layers
-    default = None if facts is None else facts.num_spec_tokens
+    default = facts.num_spec_tokens if facts is not None and method in rules.drafts_state_tokens else None
     count = len(layers(draft))
     made = _draft(draft, draft.stack, architecture, method, offset, count, default, modules=1)
     return msgspec.structs.replace(made, non_causal=facts is not None and facts.non_causal, separate=True)

@@ -39,12 +39,12 @@ def _architecture(rules: Rules, graph: ModelGraph) -> Iterator[Problem]:
         yield _problem(
             "architecture-stated", "global.architecture", "is not stated, and the engine's rules are keyed on it"
         )
-    elif name not in rules.architectures:
+    elif name not in rules.architectures and name not in rules.draft_architectures:
         yield _problem(
             "architecture-modelled", "global.architecture", f"{name} is not modelled for vLLM {rules.release}"
         )
     elif graph.globals_.positions is not None:
-        known = rules.architectures[name].caches
+        known = (rules.architectures.get(name) or rules.draft_architectures[name]).caches
         for kind in graph.layer_kinds:
             for node in kind.nodes:
                 for cache in node.caches or () if isinstance(node, Attention) else ():

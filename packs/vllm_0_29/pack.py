@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from rulespack.deployment import Deployment
-from rulespack.errors import engine_refuses
+from rulespack.errors import engine_refuses, not_modelled
 from rulespack.graph.memo import PerGraph
 from rulespack.graph.model import ModelGraph
 from rulespack.graph.problems import Problem
@@ -75,6 +75,8 @@ class Pack:
         unserved = self.rules.unserved.get(graph.globals_.architecture or "")
         if unserved is not None:
             raise engine_refuses("architecture-served", unserved.type, unserved.stage, unserved.reason, unserved.source)
+        if graph.globals_.architecture not in self.rules.architectures:
+            raise not_modelled("draft-has-a-target", f"{graph.name} drafts for another model: name it as its draft")
         self.rules.check_deployment(self.rules, self._model(graph, deployment), deployment)
         return True
 

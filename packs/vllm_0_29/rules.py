@@ -84,6 +84,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     # drafts
     draft_architectures: Mapping[str, Architecture]
     first_runner_methods: frozenset[str]
+    drafts_state_tokens: frozenset[str]
     drafts_over_stages: frozenset[str] | None
     own_draft: Callable[[ModelGraph, Model, str], Draft]
     draft_groups: Callable[[Model, Deployment, str, Sequence[Sequence[int]]], frozenset[int]]

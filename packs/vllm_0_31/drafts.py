@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 #: A draft model of its own runs under the second runner.
 FIRST_RUNNER: Final = earlier.FIRST_RUNNER - {"draft_model"}
 
+#: Methods whose draft checkpoint says how many tokens it drafts (``config/speculative.py``: its block's size).
+STATE_TOKENS: Final = frozenset({"dspark"})
+
 
 def draft_groups(model: Model, deployment: Deployment, branch: str, groups: Sequence[Sequence[int]]) -> frozenset[int]:
     """As before; the group of the last registered cache also for every multi-token predictor, and for equal pages.

@@ -6,11 +6,14 @@ from collections.abc import Hashable, Sequence
 from math import lcm
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from rulespack.errors import engine_refuses
 from rulespack.hooks import OwnedCaches
 from rulespack.kv.specs import Spec
 from vllm_0_29 import groups as earlier
 from vllm_0_29 import manager, pool
+from vllm_0_29.specs import NON_CAUSAL
 
 if TYPE_CHECKING:
     from vllm_0_29.rules import Rules
@@ -32,6 +35,13 @@ def state_bucket(spec: Spec, no_repeats: bool) -> bool:
     if spec.type in ("MambaSpec", "CircularBufferSpec"):
         return True
     return no_repeats and spec.type in ("SlidingWindowSpec", "SlidingWindowMLASpec")
+
+
+def merge_key(spec: Spec) -> Hashable:
+    """As before, but latent caches merge whether or not a draft decodes some of them non-causally."""
+    if spec.type == "MLAAttentionSpec" and spec.label(NON_CAUSAL):
+        spec = msgspec.structs.replace(spec, labels=tuple(label for label in spec.labels if label[0] != NON_CAUSAL))
+    return earlier.merge_key(spec)
 
 
 def uniform_key(spec: Spec) -> Hashable:

@@ -47,6 +47,7 @@ def assemble(name: str, document: Document, config: Config, parts: Parts) -> Mod
             multimodal=Multimodal(prefix_lm=parts.prefix_lm, max_item_tokens=parts.max_item_tokens)
             if encoders
             else None,
+            draft=parts.draft,
         ),
         layer_kinds=folded.kinds + parts.draft_kinds,
         stack=folded.stack,

@@ -66,15 +66,18 @@ def all_reduce(role: str, emit: str = TENSOR_PARALLEL) -> AllReduce:
     return AllReduce(role=role, emit=emit)
 
 
-def projected_attention(layer: Layer, config: Config, module: str, node: Attention, *, gated: bool = False) -> None:
+def projected_attention(
+    layer: Layer, config: Config, module: str, node: Attention, *, gated: bool = False, inputs: int = 1
+) -> None:
     """Fused query, key and value projection, attention, output projection and its reduction.
 
     ``gated``: the projection gives a gate for each query head too, and what attention gives is multiplied with it.
+    ``inputs``: streams side by side that the projection reads.
     """
     value = node.d_v or node.d_h
     width = (node.n_q * (2 if gated else 1) + node.n_kv) * node.d_h + node.n_kv * value
     form = config.weights.of_linear
-    layer.add(gemm(config, "qkv_proj", width, config.hidden_size, "column", form(f"{module}.qkv_proj")))
+    layer.add(gemm(config, "qkv_proj", width, inputs * config.hidden_size, "column", form(f"{module}.qkv_proj")))
     layer.add(node)
     if gated:
         layer.add(gate("attn_gate", node.n_q * value, config))
@@ -204,9 +207,9 @@ def _shared_experts(layer: Layer, config: Config, moe: MoE, name: str, entry: in
     return layer.add(weigh, [entry, end])
 
 
-def padded_vocab(config: Config) -> int:
-    """Rows of the vocabulary table as the engine allocates it."""
-    return -(-config.vocab_size // VOCAB_PADDING) * VOCAB_PADDING
+def padded_vocab(config: Config, tokens: int | None = None) -> int:
+    """Rows of the vocabulary table as the engine allocates it; of a table of ``tokens`` where it is another."""
+    return -(-(tokens or config.vocab_size) // VOCAB_PADDING) * VOCAB_PADDING
 
 
 def embedding(config: Config) -> tuple[AnyNode, ...]:

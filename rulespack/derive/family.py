@@ -8,7 +8,7 @@ import msgspec
 
 from rulespack.derive.config import Config, Served
 from rulespack.derive.layers import Layer
-from rulespack.graph.model import AnyNode, ArchOverride, LayerKind, Speculator
+from rulespack.graph.model import AnyNode, ArchOverride, DraftFacts, LayerKind, Speculator
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,6 +19,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     head: tuple[AnyNode, ...]
     draft_kinds: tuple[LayerKind, ...] = ()
     speculator: Speculator | None = None
+    draft: DraftFacts | None = None
     arch_overrides: tuple[ArchOverride, ...] = ()
     base_capability_families: tuple[int, ...] = ()
     prefix_lm: bool = False

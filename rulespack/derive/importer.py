@@ -60,11 +60,12 @@ def extract_text(translation: Translation) -> str:
     return json.dumps(extract_of(translation), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def import_model(path: Path, name: str, models: Path, source: Source) -> ModelGraph:
+def import_model(path: Path, name: str, models: Path, source: Source, draft_for: str | None = None) -> ModelGraph:
     """Write the catalog entry ``models/<name>``: the extract, ``graph.yaml`` derived from it, ``model.yaml``.
 
-    ``source`` says where the vendor's file came from. What stands in the folder already is replaced; importing the
-    extract again changes nothing. Raises InvalidConfig before anything is written.
+    ``source`` says where the vendor's file came from, ``draft_for`` which model it drafts for. What stands in the
+    folder already is replaced; importing the extract again changes nothing. Raises InvalidConfig before anything is
+    written.
     """
     translation = translate(path, name)
     folder = models / name
@@ -73,14 +74,16 @@ def import_model(path: Path, name: str, models: Path, source: Source) -> ModelGr
     file.write_text(extract_text(translation), encoding="utf-8")
     graph = translate(file, name).graph
     (folder / "graph.yaml").write_text(dump_graph(graph), encoding="utf-8")
-    (folder / "model.yaml").write_text(_identity_text(name, source), encoding="utf-8")
+    (folder / "model.yaml").write_text(_identity_text(name, source, draft_for), encoding="utf-8")
     return graph
 
 
-def _identity_text(name: str, source: Source) -> str:
+def _identity_text(name: str, source: Source, draft_for: str | None) -> str:
     lines = [f"name: {text(name)}", "source:"]
     for key in ("provider", "repo", "revision", "retrieved"):
         value = getattr(source, key)
         if value is not None:
             lines.append(f"  {key}: {value if key == 'retrieved' else text(value)}")
+    if draft_for is not None:
+        lines.append(f"draft_for: {text(draft_for)}")
     return "\n".join(lines) + "\n"

@@ -374,7 +374,11 @@ class Source(Record, frozen=True, kw_only=True):
 
 
 class ModelIdentity(Record, frozen=True, kw_only=True):
-    """``model.yaml``: which model a catalog entry is and where its configuration came from."""
+    """``model.yaml``: which model a catalog entry is and where its configuration came from.
+
+    ``draft_for`` is the model a draft checkpoint was made for, by its catalog name.
+    """
 
     name: str
     source: Source
+    draft_for: str | None = None
