@@ -9,4 +9,4 @@ from typing import Final
 
 from vllm_0_29.model import Architecture
 
-ARCHITECTURES: Final = {"BertModel": Architecture(caches={}, attends="encoder_only")}
+ARCHITECTURES: Final = {"BertModel": Architecture(caches={}, attends="encoder_only", pipeline_parallel=False)}

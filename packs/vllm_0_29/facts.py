@@ -126,6 +126,9 @@ ARCHITECTURES: Final = (
         "Gemma2ForCausalLM": PLAIN_MODEL,
         "Gemma3ForCausalLM": Architecture(rope_already_applied=True),
         "Gemma3ForConditionalGeneration": Architecture(prefix=NESTED_MODEL.prefix, rope_already_applied=True),
+        "Gemma3nForConditionalGeneration": Architecture(
+            prefix=NESTED_MODEL.prefix, rope_already_applied=True, pipeline_parallel=False
+        ),
         "Gemma4ForConditionalGeneration": Architecture(
             prefix=NESTED_MODEL.prefix, counts_windows=True, wide_heads_take_fa4=True
         ),
@@ -153,6 +156,8 @@ ARCHITECTURES: Final = (
         "Qwen3VLForConditionalGeneration": NESTED_MODEL,
         "Qwen3VLMoeForConditionalGeneration": NESTED_MODEL,
         "SmolLM3ForCausalLM": TRANSFORMERS_MODEL,
+        "Step3p5ForCausalLM": PLAIN_MODEL,
+        "Step3p7ForConditionalGeneration": NESTED_MODEL,
     }
 )
 

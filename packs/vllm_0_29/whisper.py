@@ -30,6 +30,7 @@ ARCHITECTURES: Final = {
         prefix=".decoder.layers.",
         caches={"kv": CacheName(".layers.self_attn.attn"), "cross": CacheName(".layers.encoder_attn.attn", CROSS)},
         attends="encoder_decoder",
+        pipeline_parallel=False,
     ),
 }
 
