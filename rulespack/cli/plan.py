@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rulespack.cli.flags import ALIASES, modelled_flags, split, whole_number
+from rulespack.cli.asking import add_asking, asked, length
+from rulespack.cli.flags import ALIASES, modelled_flags, split
 from rulespack.cli.terminal import Parser, Usage, add_format, complain, terminal_style, write
-from rulespack.deployment import GPUS, Deployment
+from rulespack.deployment import Deployment
 from rulespack.errors import Refused, RulespackError
 from rulespack.releases import DEFAULT_ENGINE, releases
 
 if TYPE_CHECKING:
+    from rulespack.engine import Engine
+    from rulespack.graph.model import ModelGraph
     from rulespack.kv.plan import Plan
+    from rulespack.report.why import Explanation
 
 #: The command's own options and how many words follow each; every other flag is the engine's.
 OPTIONS = {
@@ -60,7 +62,7 @@ def _plan(model: str, options: Any, arguments: Mapping[str, Any]) -> int:
     from rulespack.engine import engine
 
     answering = engine(options.release, engine=options.engine, nearest=options.nearest)
-    deployment = Deployment(**_asked(options), **arguments)
+    deployment = Deployment(**asked(options), **arguments)
     graph = load_model(model)
     refused: Refused | None = None
     plan: Plan | None
@@ -80,14 +82,32 @@ def _plan(model: str, options: Any, arguments: Mapping[str, Any]) -> int:
         elif plan is not None:
             write(indented(plan_document(plan, options.tokens, answering.weights(graph, deployment))))
     elif plan is not None:
-        from rulespack.report.text import plan_text
-
-        requests = [plan.request(length) for length in options.tokens]
-        write(plan_text(plan, requests, style=terminal_style(), why=options.why))
+        write(_drawn(plan, refused, answering, graph, deployment, options))
     if refused is not None:
         complain(refusal_sentence(refused, answering.engine, answering.release))
         return 1
     return 0
+
+
+def _drawn(
+    plan: Plan, refused: Refused | None, answering: Engine, graph: ModelGraph, deployment: Deployment, options: Any
+) -> str:
+    """The plan for people: text, or a page."""
+    explanation: Explanation | None = None
+    if options.why or options.format == "html":
+        from rulespack.diff import Answer, Refusal
+        from rulespack.report.why import explain
+
+        refusal = None if refused is None else Refusal.of(refused)
+        explanation = explain(answering, graph, deployment, Answer(plan.release, plan, refusal))
+        if options.format == "html":
+            from rulespack.report.html import plan_html
+
+            return plan_html(plan, explanation, options.tokens, refusal)
+    from rulespack.report.text import plan_text
+
+    requests = [plan.request(length) for length in options.tokens]
+    return plan_text(plan, requests, style=terminal_style(), explanation=explanation)
 
 
 def refusal_sentence(refused: Refused, engine: str, release: str) -> str:
@@ -96,25 +116,6 @@ def refusal_sentence(refused: Refused, engine: str, release: str) -> str:
     if refused.by == "engine":
         return f"{engine} {release} refuses this: {refused.type} at stage {refused.stage}: {refused.reason}{where}"
     return f"the pack for {engine} {release} does not model this: {refused.reason}{where}"
-
-
-def _asked(options: Any) -> dict[str, Any]:
-    asked: dict[str, Any] = {}
-    if options.gpu is not None:
-        asked["gpu"] = options.gpu
-        if options.gpu.lstrip().startswith("{"):
-            try:
-                asked["gpu"] = json.loads(options.gpu)
-            except ValueError as error:
-                raise Usage(f"--gpu: not JSON ({error})") from None
-    if options.env:
-        asked["env"] = {}
-        for setting in options.env:
-            name, equals, value = setting.partition("=")
-            if not equals or not name:
-                raise Usage(f"--env: expected NAME=VALUE, got {setting!r}")
-            asked["env"][name] = value
-    return asked
 
 
 def _parser() -> Parser:
@@ -130,33 +131,21 @@ def _parser() -> Parser:
     parser.add_argument("--release", metavar="X", help="the engine's release, such as 0.31.0")
     parser.add_argument("--engine", default=DEFAULT_ENGINE, metavar="NAME", help="the engine (vllm)")
     parser.add_argument("--nearest", action="store_true", help="accept the closest lower release there is a pack for")
-    parser.add_argument(
-        "--gpu",
-        metavar="GPU",
-        help=f'{", ".join(GPUS)} (H200 if left out), or {{"capability": "9.0", "memory_bytes": N}}',
-    )
-    parser.add_argument(
-        "--env", action="append", metavar="NAME=VALUE", help="an environment variable of the engine; may be repeated"
-    )
+    add_asking(parser)
     parser.add_argument(
         "--tokens",
-        type=_length,
+        type=length,
         nargs="+",
         action="extend",
         default=[],
         metavar="N",
         help="what one request of N tokens pins",
     )
-    parser.add_argument("--why", action="store_true", help="say why each decision fell, and where the release makes it")
-    add_format(parser)
+    parser.add_argument(
+        "--why", action="store_true", help="explain it: what each argument does, why each decision fell, what it cost"
+    )
+    add_format(parser, "text", "json", "html")
     return parser
-
-
-def _length(text: str) -> int:
-    try:
-        return whole_number(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected lengths such as 4096 or 32k, got {text!r}") from None
 
 
 def _flags_help() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable
 from typing import NoReturn
 
 from rulespack.report.style import Style
@@ -31,9 +32,27 @@ class Parser(argparse.ArgumentParser):
         raise Usage(f"{message} (see {self.prog} --help)")
 
 
-def add_format(parser: argparse.ArgumentParser) -> None:
-    """The ``--format`` option: for people, or for programs."""
-    parser.add_argument("--format", choices=("text", "json"), default="text", help="text for people (default) or JSON")
+def add_format(parser: argparse.ArgumentParser, *formats: str) -> None:
+    """The ``--format`` option: text for people, JSON for programs, and whatever else a command draws."""
+    known = formats or ("text", "json")
+    parser.add_argument(
+        "--format", type=one_of(*known), default="text", metavar="|".join(known), help="how it is drawn (default text)"
+    )
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    """A type for argparse: one of some words, and the nearest of them where it is another."""
+
+    def read(text: str) -> str:
+        if text in words:
+            return text
+        from difflib import get_close_matches
+
+        close = get_close_matches(text, words, n=1)
+        meant = f"; did you mean {close[0]}?" if close else ""
+        raise argparse.ArgumentTypeError(f"expected {' or '.join(words)}, got {text!r}{meant}")
+
+    return read
 
 
 def write(text: str) -> None:

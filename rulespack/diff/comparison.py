@@ -43,7 +43,9 @@ def compare(
     engine: str = DEFAULT_ENGINE,
     tokens: Sequence[int] = TOKENS,
 ) -> Comparison:
-    """What changes between two releases for ``models`` (the whole catalog if None), each under each of ``deployments``.
+    """What changes between two releases for ``models``, each under each of ``deployments``.
+
+    ``models`` are names, files or graphs; None is the whole catalog, but for models that draft for another.
 
     A release is a version such as ``0.31.0`` or an :class:`~rulespack.Engine` with plugins of its own; ``deployments``
     are names with what each states (the engine's defaults if None). ``tokens`` are the lengths of requests to compare.
@@ -51,17 +53,25 @@ def compare(
     Raises UnknownRelease, UnknownModel, InvalidGraph or InvalidConfig for what cannot be used, BadDeployment for
     arguments that neither release has.
     """
-    from rulespack.catalog import load_model, names
+    from rulespack.catalog import load_model
 
     named = _named(deployments)
-    asked: Iterable[str | Path | ModelGraph]
+    graphs: Iterable[ModelGraph]
     if models is None:
-        asked = names()
+        graphs = catalog_graphs()
     else:
         asked = [models] if isinstance(models, (str, Path, ModelGraph)) else models
-    graphs = [model if isinstance(model, ModelGraph) else load_model(model) for model in asked]
+        graphs = [model if isinstance(model, ModelGraph) else load_model(model) for model in asked]
     questions = [Question(graph, deployment, name) for graph in graphs for name, deployment in named.items()]
     return compare_questions(old_release, new_release, questions, engine=engine, tokens=tokens)
+
+
+def catalog_graphs() -> list[ModelGraph]:
+    """Every model of the catalog that is served by itself: all but those that draft for another."""
+    from rulespack.catalog import load_model, names
+
+    graphs = map(load_model, names())
+    return [graph for graph in graphs if graph.globals_.draft is None]
 
 
 def compare_questions(
@@ -105,18 +115,26 @@ def _named(
 def _pair(
     old: Engine, new: Engine, accepted: tuple[Accepts, Accepts], question: Question, tokens: Sequence[int]
 ) -> Pair:
-    was, is_now = _answer(old, question), _answer(new, question)
+    was, is_now = answer(old, question), answer(new, question)
     if _is_mistake(was) and _is_mistake(is_now) and is_now.refusal is not None:
         raise BadDeployment(is_now.refusal.reason)
+    status = _status(was, is_now, accepted, question.model.globals_.architecture or "")
+    return paired_answers(question, was, is_now, status, tokens)
+
+
+def paired_answers(
+    question: Question, was: Answer, is_now: Answer, status: Status, tokens: Sequence[int] = TOKENS
+) -> Pair:
+    """Two answers with all that differs between their plans; a status ``same`` becomes ``changed`` where any does."""
     pair = Pair(
         model=question.model.name,
         name=question.name,
         deployment=question.deployment.stated,
-        status=_status(was, is_now, accepted, question.model.globals_.architecture or ""),
+        status=status,
         old=was,
         new=is_now,
     )
-    if was.plan is None or is_now.plan is None or pair.status == "not-modelled":
+    if was.plan is None or is_now.plan is None or status == "not-modelled":
         return pair
     pair = msgspec.structs.replace(
         pair,
@@ -130,12 +148,13 @@ def _pair(
         return pair
     return msgspec.structs.replace(
         pair,
-        status="changed" if pair.status == "same" else pair.status,
+        status="changed" if status == "same" else status,
         reasons=reason_changes(was.plan.reasons, is_now.plan.reasons),
     )
 
 
-def _answer(asked: Engine, question: Question) -> Answer:
+def answer(asked: Engine, question: Question) -> Answer:
+    """What one release answers."""
     try:
         return Answer(asked.release, asked.plan(question.model, question.deployment))
     except Refused as refused:

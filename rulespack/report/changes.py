@@ -9,7 +9,18 @@ from typing import Any, Final
 import msgspec
 
 from rulespack.deployment import Gpu
-from rulespack.diff import Answer, Change, Comparison, GroupChange, Pair, ReasonChange, Refusal, Status
+from rulespack.diff import (
+    STATUSES,
+    AcceptsChange,
+    Answer,
+    Change,
+    Comparison,
+    GroupChange,
+    Pair,
+    ReasonChange,
+    Refusal,
+    Status,
+)
 from rulespack.kv.plan import Plan, Reason
 from rulespack.report.style import count, layer_names, size
 
@@ -24,6 +35,10 @@ STATUS_WORDS: Final[Mapping[Status, str]] = {
     "refusal-changed": "refused otherwise",
     "not-modelled": "not modelled",
 }
+#: Statuses that are told model by model.
+TOLD: Final[tuple[Status, ...]] = tuple(status for status in STATUSES if status not in ("not-modelled", "same"))
+#: How many of the largest gains and losses are listed.
+RANKED: Final = 5
 #: What a key of a plan is called; a key that is not here is called by its last part.
 LABELS: Final = {
     "resolved.cache_dtype": "cache dtype",
@@ -84,6 +99,20 @@ class Row(msgspec.Struct, frozen=True):
     delta: str = ""
 
 
+def accepts_sentences(change: AcceptsChange) -> list[str]:
+    """What came, went and changed of one kind of name."""
+    said = [f"new: {', '.join(change.new)}"] if change.new else []
+    said += [f"gone: {', '.join(change.gone)}"] if change.gone else []
+    for moved in change.changed:
+        what = f"{moved.key} keeps the hybrid manager" if change.kind == "connectors" else moved.key
+        said.append(f"{what}: {_yes(moved.old)} -> {_yes(moved.new)}")
+    return said
+
+
+def _yes(value: object) -> str:
+    return ("yes" if value else "no") if isinstance(value, bool) else brief(value)
+
+
 class Section(msgspec.Struct, frozen=True):
     """Pairs with one status that can be told together: the same refusals, or one pair that changed."""
 
@@ -137,6 +166,12 @@ def rows(pair: Pair) -> list[Row]:
     return [*map(row, pair.changes), *_request_rows(pair)]
 
 
+def short(number: float) -> str:
+    """Bytes in the largest fitting binary unit alone, for where exact numbers stand elsewhere."""
+    said = size(number)
+    return said.partition("(")[2].rstrip(")") or f"{said} bytes"
+
+
 def _request_rows(pair: Pair) -> Iterator[Row]:
     if all(r.old_blocks == r.new_blocks and r.old_bytes == r.new_bytes for r in pair.requests):
         return
@@ -144,18 +179,19 @@ def _request_rows(pair: Pair) -> Iterator[Row]:
         blocks = Change("blocks_per_request", r.old_blocks, r.new_blocks)
         yield Row(
             f"request of {count(r.tokens)} tokens",
-            f"{count(r.old_blocks)} blocks, {size(r.old_bytes)}",
-            f"{count(r.new_blocks)} blocks, {size(r.new_bytes)}",
+            f"{count(r.old_blocks)} blocks, {short(r.old_bytes)}",
+            f"{count(r.new_blocks)} blocks, {short(r.new_bytes)}",
             percent(r.new_bytes / r.old_bytes) if r.old_bytes else percent(blocks.ratio),
         )
 
 
 def sentence(change: Change) -> str:
-    """A change in a few words: ``block size 16 -> 64``."""
+    """A change of a cache or a group in a few words: ``block size 16 -> 64``."""
     if change.key == "caches" and isinstance(change.old, tuple):
         return "its caches stand in another order"
     said = row(change)
-    return f"{said.label} {said.old} -> {said.new}"
+    called = "padding" if change.key == "padding_bytes" else said.label
+    return f"{called} {said.old} -> {said.new}"
 
 
 def cache_sentences(pair: Pair) -> list[tuple[str, str]]:
@@ -175,13 +211,13 @@ def group_sentences(pair: Pair) -> list[tuple[str, str]]:
             kept.setdefault(change.changes, []).append(change)
     for changes, alike in kept.items():
         numbers = [number for change in alike for number in change.old]
-        said.append((_groups(numbers), ", ".join(map(sentence, changes))))
+        said.append((group_numbers(numbers), ", ".join(map(sentence, changes))))
     return said + [_moved(change) for change in pair.groups if change.kind != "kept"]
 
 
 def _moved(change: GroupChange) -> tuple[str, str]:
     held = f"{len(change.caches)} caches: {layer_names(change.caches)}"
-    old, new = _groups(change.old), _groups(change.new)
+    old, new = group_numbers(change.old), group_numbers(change.new)
     if change.kind == "split":
         return old, f"split into {new} ({held})"
     if change.kind == "merged":
@@ -196,9 +232,12 @@ def _moved(change: GroupChange) -> tuple[str, str]:
     return old, f"regrouped as {new} ({held})"
 
 
-def _groups(numbers: Sequence[int]) -> str:
+def group_numbers(numbers: Sequence[int]) -> str:
+    """``group 3``, ``groups 0 and 1``, ``groups 0 to 4``, ``groups 0, 2``."""
     if len(numbers) == 1:
         return f"group {numbers[0]}"
+    if len(numbers) == 2:
+        return f"groups {numbers[0]} and {numbers[1]}"
     whole = numbers[-1] - numbers[0] == len(numbers) - 1
     return f"groups {numbers[0]} to {numbers[-1]}" if whole else f"groups {', '.join(map(str, numbers))}"
 
@@ -207,16 +246,24 @@ def reason_text(reason: Reason | None) -> str:
     """A decision with its reason: ``FLASH_ATTN: the first in order for this GPU``."""
     if reason is None:
         return "not decided"
-    return f"{brief(reason.value)}: {reason.because}"
+    return f"{decided(reason.value)}: {reason.because}"
+
+
+def decided(value: object) -> str:
+    """What a decision came to, as people read it: numbers with separators, a switch on or off."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return count(value) if isinstance(value, (int, float)) else brief(value)
 
 
 def reason_rows(pair: Pair) -> list[tuple[str, ReasonChange]]:
-    """The decisions that differ, under the rule's name, both names where the releases go by different rules."""
-    found = []
+    """The decisions that differ, each once, under the rule's name: both where the releases go by different rules."""
+    found: dict[tuple[str, str, str], tuple[str, ReasonChange]] = {}
     for change in pair.reasons:
         names = list(dict.fromkeys(reason.rule for reason in (change.old, change.new) if reason is not None))
-        found.append((" / ".join(names), change))
-    return found
+        rule = " / ".join(names)
+        found.setdefault((rule, reason_text(change.old), reason_text(change.new)), (rule, change))
+    return list(found.values())
 
 
 def brief(value: object) -> str:
@@ -255,7 +302,7 @@ def title(pair: Pair, comparison: Comparison) -> str:
 
 
 def sections(comparison: Comparison, statuses: Iterable[Status]) -> list[Section]:
-    """Pairs of these statuses in the order of their first; pairs that are refused for one reason are one section."""
+    """Pairs of these statuses, the gravest status first; pairs that are refused for one reason are one section."""
     found: dict[object, list[Pair]] = {}
     wanted = set(statuses)
     for number, pair in enumerate(comparison.pairs):
@@ -264,13 +311,55 @@ def sections(comparison: Comparison, statuses: Iterable[Status]) -> list[Section
             if pair.status != "changed":
                 alike = (pair.status, _alike(pair.old), _alike(pair.new))
             found.setdefault(alike, []).append(pair)
-    return [Section(pairs[0].status, tuple(pairs)) for pairs in found.values()]
+    told = [Section(pairs[0].status, tuple(pairs)) for pairs in found.values()]
+    return sorted(told, key=lambda section: STATUSES.index(section.status))
 
 
 def _alike(answer: Answer) -> object:
     if answer.refusal is None:
         return None
     return answer.refusal.by, answer.refusal.rule, answer.refusal.type, answer.refusal.stage, answer.refusal.reason
+
+
+def answers(section: Section, comparison: Comparison) -> list[tuple[str, str]]:
+    """What each release answers for a section; where there is a plan for each of several pairs, how to see them."""
+    said = []
+    for release, found in (
+        (comparison.old, [pair.old for pair in section.pairs]),
+        (comparison.new, [pair.new for pair in section.pairs]),
+    ):
+        if found[0].refusal is not None or len(found) == 1:
+            said.append((release, answer_text(found[0])))
+        else:
+            said.append((release, f"a plan for each; rulespack plan MODEL --release {release} prints it"))
+    return said
+
+
+def share(part: int, whole: int) -> str:
+    """A part of a whole in per cent, never rounded to nothing while it is something."""
+    if not part or not whole:
+        return "none"
+    return f"{part / whole:.1%}" if part / whole >= 0.0005 else "less than 0.1%"
+
+
+def unmodelled(comparison: Comparison) -> list[tuple[str, str]]:
+    """The pairs nothing can be said of, and why; for both releases at once where neither is modelled."""
+    said = []
+    for pair in comparison.pairs:
+        if pair.status == "not-modelled":
+            sides = {answer.release: answer for answer in (pair.old, pair.new)}
+            both = [answer for answer in sides.values() if answer.refusal is not None and answer.refusal.by == "pack"]
+            if len(both) == 2 and both[1].refusal is not None:
+                said.append((title(pair, comparison), f"in neither release: {both[1].refusal.reason}"))
+            else:
+                text = "; ".join(f"{release}: {answer_text(answer)}" for release, answer in sides.items())
+                said.append((title(pair, comparison), text))
+    return said
+
+
+def many(number: int, what: str) -> str:
+    """``1 model``, ``2 models``."""
+    return f"{count(number)} {what}" if number == 1 else f"{count(number)} {what}s"
 
 
 def asked(deployment: Mapping[str, Any]) -> str:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rulespack.kv.plan import Group, Plan, Reason, Request
+from rulespack.kv.plan import Group, Plan, Request
 from rulespack.kv.specs import Spec
 from rulespack.report.style import Style, count, layer_names, pairs, size, table, wrap
 
+if TYPE_CHECKING:
+    from rulespack.report.why import Explanation
 
-def plan_text(plan: Plan, requests: Sequence[Request] = (), *, style: Style, why: bool = False) -> str:
-    """The whole report: what was asked, what it came to, the groups, the totals, and on request the reasons."""
+
+def plan_text(
+    plan: Plan, requests: Sequence[Request] = (), *, style: Style, explanation: Explanation | None = None
+) -> str:
+    """The whole report: what was asked, what it came to, the groups, the totals, and where it is given, why."""
     parts = [_header(plan, style), _groups(plan, style), _totals(plan, style)]
     if requests:
         parts.append(_requests(requests, style))
-    if why:
-        parts.append(_reasons(plan.reasons, style))
+    if explanation is not None:
+        parts += _why(explanation, style)
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
 
 
@@ -146,12 +151,15 @@ def _requests(requests: Sequence[Request], style: Style) -> list[str]:
     return table(("request tokens", "blocks", "fixed bytes", "bytes"), rows, style)
 
 
-def _reasons(reasons: Sequence[Reason], style: Style) -> list[str]:
+def _why(explanation: Explanation, style: Style) -> list[list[str]]:
+    """What was asked and what that does; every decision in order with its cost; where the release makes it."""
+    parts = []
+    if explanation.asked:
+        parts.append([style.strong("what was asked, and what it does"), *pairs(explanation.asked, style)])
     lines = [style.strong("why")]
-    for reason in reasons:
-        lines += wrap(f"{reason.rule}: {_brief(reason.value)}", style.width)
-        rows = [("because", reason.because)]
-        if reason.inputs:
-            rows.append(("saw", ", ".join(f"{key}={_brief(value)}" for key, value in reason.inputs.items())))
-        lines += pairs([*rows, ("source", reason.source)], style)
-    return lines
+    for number, said in enumerate(explanation.decisions, 1):
+        first, *more = wrap(f"{said.rule}: {said.value}", style.width - 4)
+        lines += [f"{number:>2}  {first}", *(f"    {line}" for line in more)]
+        rows = [("because", said.because), ("costs", said.cost), ("saw", said.saw), ("source", said.source)]
+        lines += pairs([(name, text) for name, text in rows if text], style, indent=4)
+    return [*parts, lines]

@@ -34,8 +34,9 @@ def test_a_plan_for_people(run: Run) -> None:
 def test_why(run: Run) -> None:
     done = run(*PLAN, "--why")
     assert done.status == 0
-    assert done.out.index("why\n") < done.out.index("cache-dtype: auto") < done.out.index("bytes-per-block: 2621440")
+    assert done.out.index("why\n") < done.out.index("cache-dtype: auto") < done.out.index("bytes-per-block: 2,621,440")
     assert "source   vllm/" in done.out
+    assert "costs    6,710,886,400 (6.25 GiB) for the 2,560 blocks of a request of" in done.out
 
 
 def test_a_plan_for_programs(run: Run) -> None:
@@ -131,7 +132,7 @@ def test_the_pack_refuses_what_it_does_not_model(run: Run) -> None:
         (["qwen3-14b", "--release", "0.31.0", "--tokens", "99999999"], "max_model_len, 40960"),
         (["qwen3-14b", "--release", "0.31.0", "--tokens", "many"], "expected lengths such as 4096 or 32k, got 'many'"),
         (["", "--release", "0.31.0"], "no model named ''"),
-        (["qwen3-14b", "--release", "0.31.0", "--format", "xml"], "choose from"),
+        (["qwen3-14b", "--release", "0.31.0", "--format", "xml"], "expected text or json or html"),
         (["qwen3-14b", "--release", "0.31.0", "another"], "unrecognized arguments: another"),
         (["qwen3-14b", "--release", "0.99"], "no pack for vllm 0.99"),
         (["qwen3-14b", "--release", "newest"], "is not a version"),

@@ -1,0 +1,127 @@
+"""``rulespack diff``: what changed between two releases, for the catalog or for models of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from rulespack.cli.asking import add_asking, asked, check_names, length
+from rulespack.cli.flags import split
+from rulespack.cli.terminal import Parser, Usage, add_format, one_of, terminal_style, write
+from rulespack.deployment import Deployment
+from rulespack.releases import DEFAULT_ENGINE, releases
+
+if TYPE_CHECKING:
+    import argparse
+
+    from rulespack.diff import Comparison, Question
+
+#: The command's own options and how many words follow each; every other flag is the engine's.
+OPTIONS: Final = {
+    "--help": "0",
+    "-h": "0",
+    "--engine": "1",
+    "--gpu": "1",
+    "--env": "1",
+    "--deployments": "1",
+    "--tokens": "+",
+    "--only": "1",
+    "--exit-code": "0",
+    "--format": "1",
+}
+FORMATS: Final = ("text", "md", "html", "json", "github")
+
+
+def run(command: str, words: Sequence[str]) -> int:
+    """Print the comparison; 1 where something differs and ``--exit-code`` asks to be told so."""
+    arguments, rest = split(words, OPTIONS)
+    options = _parser().parse_intermixed_args(rest)  # models may follow options
+    if options.old is None or options.new is None:
+        known = ", ".join(releases(options.engine))
+        raise Usage(f"two releases are compared, the older first; there are packs for: {known or 'none'}")
+
+    from rulespack.diff import TOKENS, compare_questions
+    from rulespack.engine import engine
+
+    old, new = (engine(release, engine=options.engine) for release in (options.old, options.new))
+    questions = _questions(options, {**asked(options), **arguments})
+    accepted = (old.accepts(), new.accepts())
+    for deployment in {id(question.deployment): question.deployment for question in questions}.values():
+        check_names(deployment, accepted)
+    comparison = compare_questions(old, new, questions, engine=options.engine, tokens=options.tokens or TOKENS)
+    _draw(comparison, options.format, only_changed=options.only == "changed")
+    return 1 if options.exit_code and comparison.differs else 0
+
+
+def _questions(options: argparse.Namespace, stated: Mapping[str, Any]) -> list[Question]:
+    """Each model under each deployment; a deployment that names its model is for that one alone."""
+    from rulespack.catalog import load_model
+    from rulespack.cli.deployments import Named, load_deployments
+    from rulespack.diff import Question, catalog_graphs
+
+    if options.deployments is None:
+        named: Sequence[Named] = (Named("default", Deployment.of(stated)),)
+    else:
+        named = load_deployments(options.deployments, stated)
+    meant = [None if each.model is None else load_model(each.model) for each in named]
+    if options.models:
+        graphs = [load_model(model) for model in options.models]
+    else:
+        graphs = catalog_graphs() if None in meant else []
+        graphs += [graph for graph in meant if graph is not None]
+    return [
+        Question(graph, each.deployment, each.name)
+        for graph in {graph.name: graph for graph in graphs}.values()
+        for each, model in zip(named, meant, strict=True)
+        if model is None or model.name == graph.name
+    ]
+
+
+def _draw(comparison: Comparison, form: str, *, only_changed: bool) -> None:
+    if form == "json":
+        from rulespack.report.diff_json import diff_document
+        from rulespack.report.json import indented
+
+        write(indented(diff_document(comparison, only_changed=only_changed)))
+    elif form == "md":
+        from rulespack.report.markdown import diff_markdown
+
+        write(diff_markdown(comparison, only_changed=only_changed))
+    elif form == "html":
+        from rulespack.report.html import diff_html
+
+        write(diff_html(comparison, only_changed=only_changed))
+    elif form == "github":
+        from rulespack.cli.github import report
+
+        report(comparison, only_changed=only_changed)
+    else:
+        from rulespack.report.diff_text import diff_text
+
+        write(diff_text(comparison, style=terminal_style(), only_changed=only_changed))
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        "diff",
+        "What changed between two releases: for each model and deployment what stays, moves, or is refused, and why.",
+        usage="rulespack diff OLD NEW [MODEL ...] [--deployments FILE] ...",
+    )
+    parser.epilog = "Every vLLM engine argument is taken as rulespack plan takes it; name the models before them."
+    parser.add_argument("old", nargs="?", metavar="OLD", help="the release to compare with, such as 0.29.0")
+    parser.add_argument("new", nargs="?", metavar="NEW", help="the release to look at, such as 0.31.0")
+    parser.add_argument("models", nargs="*", metavar="MODEL", help="models as for plan; the whole catalog if none")
+    parser.add_argument("--engine", default=DEFAULT_ENGINE, metavar="NAME", help="the engine (vllm)")
+    add_asking(parser)
+    parser.add_argument(
+        "--deployments", metavar="FILE", help="YAML: names with vLLM's arguments, or with a vllm serve command line"
+    )
+    parser.add_argument(
+        "--tokens", type=length, nargs="+", action="extend", metavar="N", help="lengths of requests to compare"
+    )
+    parser.add_argument(
+        "--only", type=one_of("changed"), metavar="changed", help="leave out what is the same or not modelled"
+    )
+    parser.add_argument("--exit-code", action="store_true", help="end with 1 where anything differs, as git diff does")
+    add_format(parser, *FORMATS)
+    return parser
