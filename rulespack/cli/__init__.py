@@ -16,6 +16,7 @@ from rulespack import __version__
 #: Command -> the module that runs it, and one line on what it does.
 COMMANDS: Final = {
     "plan": ("rulespack.cli.plan", "the KV-cache plan of a model under a release and vLLM's own flags"),
+    "diff": ("rulespack.cli.diff", "what changed between two releases, for the catalog or models of your own"),
     "batch": ("rulespack.cli.batch", "answer questions given as JSON lines"),
     "models": ("rulespack.cli.listing", "the models of the catalog"),
     "releases": ("rulespack.cli.listing", "the releases there are packs for"),
