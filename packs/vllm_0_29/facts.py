@@ -127,7 +127,10 @@ ARCHITECTURES: Final = (
         "Gemma3ForCausalLM": Architecture(rope_already_applied=True),
         "Gemma3ForConditionalGeneration": Architecture(prefix=NESTED_MODEL.prefix, rope_already_applied=True),
         "Gemma3nForConditionalGeneration": Architecture(
-            prefix=NESTED_MODEL.prefix, rope_already_applied=True, pipeline_parallel=False
+            prefix=NESTED_MODEL.prefix,
+            caches={KV: ATTENTION, "window": ATTENTION},
+            rope_already_applied=True,
+            pipeline_parallel=False,
         ),
         "Gemma4ForConditionalGeneration": Architecture(
             prefix=NESTED_MODEL.prefix, counts_windows=True, wide_heads_take_fa4=True
