@@ -35,3 +35,7 @@ def environment(extra: dict[str, str] | None = None) -> dict[str, str]:
     """
     kept = {key: value for key, value in os.environ.items() if key not in UNSETTLING}
     return kept | {"PYTHONPATH": CHECKOUT} | (extra or {})
+
+
+#: An environment that does not know the checkout.
+AWAY = environment({"PYTHONPATH": ""})

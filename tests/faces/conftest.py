@@ -1,13 +1,15 @@
-"""The command, run in an empty folder."""
+"""The command, run in an empty folder; the project as it is installed."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import sysconfig
+import venv
 from pathlib import Path
 
 import pytest
-from command_line import Outcome, Run, environment
+from command_line import ROOT, Outcome, Run, environment
 
 
 @pytest.fixture
@@ -27,3 +29,21 @@ def run(tmp_path: Path) -> Run:
         return Outcome(done.returncode, done.stdout, done.stderr)
 
     return command
+
+
+@pytest.fixture(scope="session")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment that holds the wheel; the dependencies are this environment's own."""
+    folder = tmp_path_factory.mktemp("wheel")
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    build = ["wheel", str(ROOT), "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(folder)]
+    subprocess.run([*pip, *build], check=True)
+    (wheel,) = folder.glob("*.whl")
+    home = folder / "home"
+    venv.create(home, with_pip=False, symlinks=True)
+    python = home / "bin" / "python"
+    subprocess.run([*pip, "--python", str(python), "install", "--no-deps", "--no-index", str(wheel)], check=True)
+    # Listed in a .pth file, the folder's packages are importable and its own .pth files, the checkout's, are not read.
+    (site,) = home.glob("lib/python*/site-packages")
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return home
