@@ -264,9 +264,10 @@ def packed(rules: Rules, specs: Sequence[Spec], spec_of: Sequence[int]) -> list[
     Refused by the engine, which crashes, where a bucket of uneven pages is cut into more groups than it can fill; by
     the pack where the release would leave caches without a group.
     """
+    keys = [rules.uniform_key(spec) for spec in specs]
     buckets: dict[Hashable, list[int]] = {}
     for position, index in enumerate(spec_of):
-        buckets.setdefault(rules.uniform_key(specs[index]), []).append(position)
+        buckets.setdefault(keys[index], []).append(position)
     shapes = [_by_page(caches, specs, spec_of) for caches in buckets.values()]
     repeats = _repeats(shapes)
     numbers = [

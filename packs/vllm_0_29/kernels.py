@@ -46,7 +46,7 @@ def kernel_block_check(
                 want = wants(rules, model, deployment, cls, part.cache_dtype, resolution.resolved.cache_dtype)
                 kernels.append(rules.backends[part.backend].kernel(want))
         size = group.spec.block_size
-        if not any(all(_runs(kernel, divisor) for kernel in kernels) for divisor in _divisors(size)):
+        if not any(all(_runs(kernel, block) for kernel in kernels) for block in _blocks(kernels, size)):
             raise engine_refuses(
                 "kernel-block-divides",
                 "ValueError",
@@ -75,8 +75,10 @@ def dcp_check(rules: Rules, deployment: Deployment, resolution: Resolution) -> N
             )
 
 
-def _divisors(size: int) -> list[int]:
-    return [divisor for divisor in range(size, 0, -1) if size % divisor == 0]
+def _blocks(kernels: Sequence[Kernel], size: int) -> list[int]:
+    """The divisors of a group's block worth asking about: any that all backends run is among these."""
+    exact = [block for kernel in kernels if not kernel.multiples for block in kernel.sizes]
+    return [block for block in exact if size % block == 0] if exact else [size]
 
 
 def _runs(kernel: Kernel, block: int) -> bool:
