@@ -41,29 +41,30 @@ def module_count(config: Config, key: str = COUNT, *, default: int = 0) -> int:
     return config.text.optional_integer(key, minimum=0) or 0
 
 
-def predictor_layer(config: Config, label: str, gathered: Format | None = None) -> Layer:
+def predictor_layer(config: Config, label: str, form: Format | None = None, *, gathered: bool = False) -> Layer:
     """A layer that starts with what a module does before its decoder layer: two norms, and one projection of both.
 
-    The projection is whole on every rank and in the model's own dtype; where ``gathered`` tells another format, ranks
-    share it and its result is gathered.
+    The projection keeps the model's own dtype but for another ``form``, and is whole on every rank; where it is
+    ``gathered``, ranks share it and put its result together.
     """
     layer = Layer(f"mtp_{label}")
-    enorm, hnorm, *projection = joined(config, gathered)
+    enorm, hnorm, *projection = joined(config, form, gathered=gathered)
     before = [layer.add(enorm, []), layer.add(hnorm, [])]
     for node in projection:
         before = [layer.add(node, before)]
     return layer
 
 
-def joined(config: Config, gathered: Format | None = None) -> tuple[AnyNode, ...]:
+def joined(config: Config, form: Format | None = None, *, gathered: bool = False) -> tuple[AnyNode, ...]:
     """The two norms and the projection by themselves, for classes whose modules share them."""
     hidden = config.hidden_size
     norms = norm("mtp_enorm"), norm("mtp_hnorm")
-    if gathered is None:
-        return *norms, gemm(config, PROJECTION, hidden, 2 * hidden, "replicated", config.weights.plain)
+    tp = "column" if gathered else "replicated"
+    projection = gemm(config, PROJECTION, hidden, 2 * hidden, tp, form or config.weights.plain)
+    if not gathered:
+        return *norms, projection
     row = hidden * DTYPE_BITS[config.dtype] // 8
-    gather = AllGather(role="mtp_eh_out", emit=TENSOR_PARALLEL, bytes_per_token=row)
-    return *norms, gemm(config, PROJECTION, hidden, 2 * hidden, "column", gathered), gather
+    return *norms, projection, AllGather(role="mtp_eh_out", emit=TENSOR_PARALLEL, bytes_per_token=row)
 
 
 def predictor(

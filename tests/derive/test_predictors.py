@@ -236,3 +236,23 @@ def test_a_glm_4_moe_has_the_module_its_class_supplies(write: Write) -> None:
     }
     assert drafter(derive_file(write(data))).stack.pattern == ("mtp_moe",)
     assert derive_file(write({**data, "num_nextn_predict_layers": 0})).speculator is None
+
+
+def test_minimax_m3_predicts_with_as_many_layers_as_it_has_modules() -> None:
+    graph = load_model("minimax-m3-full")
+    assert drafter(graph).modules == 7
+    assert drafter(graph).stack.pattern == ("mtp_sparse_moe",) * 7
+    assert [(use.layer, use.cache.name) for use in draft_caches(graph)][:4] == [
+        (0, "index"),
+        (0, "kv"),
+        (1, "index"),
+        (1, "kv"),
+    ]
+
+
+def test_glm_5_3_flash_predicts_with_a_sparse_layer_of_one_residual_stream() -> None:
+    graph = load_model("glm-5.3-flash")
+    assert [use.cache.name for use in draft_caches(graph)] == ["index", "tail", "kv"]
+    (kind,) = layers(graph, drafter(graph).stack)
+    assert {"input_norm", "post_attn_norm"} <= {node.role for node in kind.nodes}
+    assert not any((node.role or "").startswith("hc_") for node in kind.nodes)

@@ -1,6 +1,6 @@
 """GLM 5.3 Flash: Kimi delta attention, sparse latent attention with a pooled indexer, hyper-connections, experts.
 
-Source: 0.31.0, models/glm5next/common/{model,attention,kda}.py; class defaults from
+Source: 0.31.0, models/glm5next/common/{model,mtp,attention,kda}.py; class defaults from
 transformers_utils/configs/glm5_next.py. Attention of both kinds is kept in the model's own dtype whatever the
 checkpoint's format.
 """
@@ -30,6 +30,7 @@ from rulespack.derive.family import Family, Parts
 from rulespack.derive.hyper import hyper_connection, streams_added, streams_folded
 from rulespack.derive.latent import FP32, Indexer, Latent, index_record, read_indexer, read_latent, sparse_attention
 from rulespack.derive.layers import Layer
+from rulespack.derive.predictor import module_count, predictor, predictor_layer
 from rulespack.graph.model import AnyNode, Attention, Cache, Context, Elementwise, RecurrentUpdate
 from rulespack.graph.vocabulary import DTYPE_BITS
 
@@ -49,21 +50,37 @@ def build(config: Config) -> Parts:
     streams = _streams(config)
     plain = msgspec.structs.replace(config.weights, linear=config.weights.plain)
     unquantized = msgspec.structs.replace(config, weights=plain)
-    layers = []
-    for index, (kind, mlp) in enumerate(zip(_attention_types(config), _mlp_types(config), strict=True)):
-        recurrent = kind == LINEAR
-        layer = Layer(f"{'kda' if recurrent else 'sparse'}_{'moe' if mlp == 'sparse' else 'dense'}")
+    mlps = _mlp_types(config)
+
+    def add_layer(layer: Layer, index: int, kind: str, mlp: str, streams: int) -> Layer:
         _before(layer, config, streams, "attn")
-        module = f"layers.{index}.self_attn"
-        if recurrent:
+        if kind == LINEAR:
             _delta_attention(layer, unquantized)
         else:
             scores = partial(_pooled_scores, pool)
+            module = f"layers.{index}.self_attn"
             sparse_attention(layer, unquantized, module, shape, indexer.topk, indexer, scores=scores)
         _before(layer, config, streams, "ffn")
         _mlp(layer, config, f"layers.{index}.mlp", sparse=mlp == "sparse")
-        layers.append(layer)
-    return Parts(layers=layers, embedding=embedding(config), head=_head(config, streams))
+        return layer
+
+    def label(kind: str, mlp: str) -> str:
+        return f"{'kda' if kind == LINEAR else 'sparse'}_{'moe' if mlp == 'sparse' else 'dense'}"
+
+    # A draft layer selects, has the last layer's kind of MLP, and keeps one residual stream.
+    past = range(config.layers, config.layers + module_count(config, default=1))
+    start = partial(predictor_layer, config, label(SPARSE, mlps[-1]))
+    draft = predictor(config, [add_layer(start(), index, SPARSE, mlps[-1], 0) for index in past])
+    return Parts(
+        layers=[
+            add_layer(Layer(label(kind, mlp)), index, kind, mlp, streams)
+            for index, (kind, mlp) in enumerate(zip(_attention_types(config), mlps, strict=True))
+        ],
+        embedding=embedding(config),
+        head=_head(config, streams),
+        draft_kinds=draft.kinds,
+        speculator=draft.speculator,
+    )
 
 
 def _streams(config: Config) -> int:

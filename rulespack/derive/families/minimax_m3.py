@@ -1,6 +1,6 @@
 """MiniMax M3: block-sparse layers with an indexer after a few dense ones, experts.
 
-Source: 0.31.0, models/minimax_m3/nvidia/model.py, models/minimax_m3/common/indexer.py,
+Source: 0.31.0, models/minimax_m3/nvidia/{model,mtp}.py, models/minimax_m3/common/indexer.py,
 model_executor/layers/linear.py (the projection that holds the indexer's).
 """
 
@@ -22,10 +22,12 @@ from rulespack.derive.blocks import (
 from rulespack.derive.config import Config, Served
 from rulespack.derive.family import Family, Parts
 from rulespack.derive.layers import Layer
+from rulespack.derive.predictor import module_count, predictor, predictor_layer
 from rulespack.derive.section import Section
 from rulespack.derive.weights import Format
 from rulespack.graph.model import Attention, Cache, Context, Elementwise
 
+MULTIMODAL = "MiniMaxM3SparseForConditionalGeneration"
 FP32 = 4
 BF16 = 2
 
@@ -39,19 +41,17 @@ def build(config: Config) -> Parts:
     shared = text.optional_integer("n_shared_experts", minimum=0) or 0
     selection = text.optional_section("sparse_attention_config")
     node = Attention(kind="gqa", n_q=config.heads, n_kv=config.kv_heads, d_h=text.integer("head_dim"))
-    layers = []
-    for index, (selects, sparse) in enumerate(zip(_selecting(config, selection), _moe(config), strict=True)):
-        layer = Layer(f"{'sparse' if selects else 'full'}_{'moe' if sparse else 'dense'}")
+
+    def add_layer(layer: Layer, module: str, selects: bool, sparse: bool) -> Layer:
         layer.add(norm("input_norm"))
-        module = f"layers.{index}.self_attn"
         if selection is not None and selects:
-            _sparse_attention(layer, config, module, node, selection)
+            _sparse_attention(layer, config, f"{module}.self_attn", node, selection)
         else:
-            projected_attention(layer, config, module, node)
+            projected_attention(layer, config, f"{module}.self_attn", node)
         layer.add(norm("post_attn_norm"))
         if sparse:
             moe = MoE(
-                module=f"layers.{index}.block_sparse_moe",
+                module=f"{module}.block_sparse_moe",
                 count=count,
                 top_k=top_k,
                 width=width,
@@ -61,9 +61,35 @@ def build(config: Config) -> Parts:
             )
             experts(layer, config, moe)
         else:
-            dense_mlp(layer, config, f"layers.{index}.mlp", text.integer("dense_intermediate_size"))
-        layers.append(layer)
-    return Parts(layers=layers, embedding=embedding(config), head=head(config))
+            dense_mlp(layer, config, f"{module}.mlp", text.integer("dense_intermediate_size"))
+        return layer
+
+    def label(selects: bool, sparse: bool) -> str:
+        return f"{'sparse' if selects else 'full'}_{'moe' if sparse else 'dense'}"
+
+    drafts = []
+    for index in range(_modules(config, selection)):
+        module = f"mtp.layers.{index}"
+        form = config.weights.of_linear(f"{module}.eh_proj")
+        drafts.append(add_layer(predictor_layer(config, label(True, True), form), module, True, True))
+    draft = predictor(config, drafts)
+    return Parts(
+        layers=[
+            add_layer(Layer(label(selects, sparse)), f"layers.{index}", selects, sparse)
+            for index, (selects, sparse) in enumerate(zip(_selecting(config, selection), _moe(config), strict=True))
+        ],
+        embedding=embedding(config),
+        head=head(config),
+        draft_kinds=draft.kinds,
+        speculator=draft.speculator,
+    )
+
+
+def _modules(config: Config, selection: Section | None) -> int:
+    """Draft modules of the multimodal class, each a layer that selects, with experts."""
+    if config.architecture != MULTIMODAL or selection is None:
+        return 0
+    return module_count(config, "num_mtp_modules", default=1)
 
 
 def _selecting(config: Config, selection: Section | None) -> list[bool]:
@@ -122,7 +148,7 @@ def _sparse_attention(layer: Layer, config: Config, module: str, node: Attention
 FAMILY = Family(
     serves={
         "MiniMaxM3SparseForCausalLM": Served(),
-        "MiniMaxM3SparseForConditionalGeneration": Served(multimodal=True),
+        MULTIMODAL: Served(multimodal=True),
     },
     build=build,
 )

@@ -82,7 +82,7 @@ def _draft_layers(config: Config) -> list[Layer]:
     layers = []
     for index, kind in enumerate(_draft_kinds(config)):
         form = config.weights.of_linear(f"mtp.layers.{index}.eh_proj")
-        layer = Layer(f"mtp_{kind}") if index else predictor_layer(config, kind, gathered=form)
+        layer = Layer(f"mtp_{kind}") if index else predictor_layer(config, kind, form, gathered=True)
         layers.append(_add_layer(layer, config, kind, f"mtp.layers.{index}.mixer"))
     return layers
 

@@ -66,7 +66,7 @@ def build(config: Config) -> Parts:
         add_layer(Layer(f"mtp_{label(index, FULL)}"), index, FULL, f"mtp.layers.{index}")
         for index in range(_modules(config))
     ]
-    draft = predictor(config, drafts, before_layers=joined(config, _fused_format(config)))
+    draft = predictor(config, drafts, before_layers=joined(config, _fused_format(config), gathered=True))
     return Parts(
         layers=[
             add_layer(Layer(label(index, kind)), index, kind, f"layers.{index}")
