@@ -13,7 +13,7 @@ from rulespack.errors import BadPack, Refused, not_modelled
 from rulespack.graph.capability import UndescribedFamily, for_capability
 from rulespack.graph.memo import PerGraph
 from rulespack.graph.model import ModelGraph
-from rulespack.hooks import Accepts, CacheDtype, CacheGroup, Grouping, OwnedCaches, Pool, Resolution, WeightLayout
+from rulespack.hooks import Accepts, CacheDtype, CacheGroup, Grouping, OwnedCaches, Pool, Resolution, Rule, WeightLayout
 from rulespack.kv.pages import PageCount
 from rulespack.kv.plan import Group, Plan, Reason
 from rulespack.releases import DEFAULT_ENGINE, is_release, plugin_manager, resolve
@@ -55,6 +55,13 @@ class Engine:
     def accepts(self) -> Accepts:
         """What the release takes and serves whatever the model: names of dtypes, backends, connectors, arguments."""
         return self._ask("accepts", Accepts)
+
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules that the release's reasons and refusals name, in the order of the walk."""
+        listed = self._hook.rules()
+        if not isinstance(listed, (list, tuple)):
+            raise BadPack("no plugin answers rules: a list of Rule is wanted")
+        return tuple(listed)
 
     def check_graph(self, graph: ModelGraph) -> tuple[Problem, ...]:
         """What the graph says that this release does not know, as named problems; empty where all is well."""

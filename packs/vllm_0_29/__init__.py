@@ -19,6 +19,7 @@ from vllm_0_29 import (
     manager,
     pages,
     pool,
+    rule_lines,
     scheduler,
     specs,
     state,
@@ -29,6 +30,7 @@ from vllm_0_29.rules import Rules
 
 RULES = Rules(
     release="0.29.0",
+    lines=rule_lines.LINES,
     arguments=config_checks.ARGUMENTS,
     absent_arguments=arguments.ABSENT,
     cache_dtypes=facts.CACHE_DTYPES,

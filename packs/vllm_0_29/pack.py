@@ -11,7 +11,7 @@ from rulespack.errors import engine_refuses, not_modelled
 from rulespack.graph.memo import PerGraph
 from rulespack.graph.model import ModelGraph
 from rulespack.graph.problems import Problem
-from rulespack.hooks import Accepts, CacheDtype, Grouping, OwnedCaches, Pool, Resolution, hookimpl
+from rulespack.hooks import Accepts, CacheDtype, Grouping, OwnedCaches, Pool, Resolution, Rule, hookimpl
 from rulespack.kv.pages import PageCount
 from rulespack.kv.plan import Reason, Resolved
 from rulespack.kv.specs import Spec
@@ -21,6 +21,7 @@ from vllm_0_29.drafts import drafted, extra_retained_tokens, method_of, read_dra
 from vllm_0_29.graph_checks import check_graph
 from vllm_0_29.model import Model, read_model
 from vllm_0_29.pool import auto_fitted
+from vllm_0_29.rule_lines import listed
 from vllm_0_29.rules import Rules, Settings
 from vllm_0_29.scheduler import prefix_caching
 from vllm_0_29.shards import check_shards
@@ -63,6 +64,11 @@ class Pack:
     def accepts(self) -> Accepts:
         """What the release takes and serves, by name."""
         return accepts(self.rules)
+
+    @hookimpl(specname="rules")
+    def listed_rules(self) -> Sequence[Rule]:
+        """The rules that reasons and refusals name, with what decides each."""
+        return listed(self.rules)
 
     @hookimpl
     def check_graph(self, graph: ModelGraph) -> Sequence[Problem]:

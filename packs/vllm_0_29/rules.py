@@ -22,6 +22,7 @@ from vllm_0_29.model import Architecture, CacheClass, Draft, Model, Unserved
 
 if TYPE_CHECKING:
     from vllm_0_29.groups import Aliased
+    from vllm_0_29.rule_lines import Line
 
 Reasons = list[Reason]
 
@@ -64,6 +65,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """One release."""
 
     release: str
+    lines: Mapping[str, Line]
 
     # what the release accepts
     arguments: Mapping[str, str]

@@ -25,6 +25,7 @@ from vllm_0_31 import (
     groups,
     lengths,
     qwen4_exp,
+    rule_lines,
     scheduler,
     sparse_mla,
     state,
@@ -33,6 +34,7 @@ from vllm_0_31 import (
 RULES = msgspec.structs.replace(
     vllm_0_29.RULES,
     release="0.31.0",
+    lines={**vllm_0_29.RULES.lines, **rule_lines.LINES},
     arguments=arguments.ARGUMENTS,
     absent_arguments=arguments.ABSENT,
     environment_inert=arguments.ENVIRONMENT_INERT,

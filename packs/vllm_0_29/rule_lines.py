@@ -1,0 +1,387 @@
+"""What every rule decides, in one line, and which steps of the table decide it.
+
+The names are those that reasons, refusals and problems of a graph carry. A rule moved in a release where one of its
+steps is another than in the release before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from rulespack.hooks import Rule
+
+if TYPE_CHECKING:
+    from vllm_0_29.rules import Rules
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One rule: what it decides or refuses, and the fields of :class:`vllm_0_29.rules.Rules` that decide it."""
+
+    line: str
+    topic: str
+    steps: tuple[str, ...]
+
+
+def topic(name: str, **rules: tuple[str, str]) -> dict[str, Line]:
+    """Rules of one part of the walk: name with underscores -> (the line, its steps separated by blanks)."""
+    return {rule.replace("_", "-"): Line(line, name, tuple(steps.split())) for rule, (line, steps) in rules.items()}
+
+
+def listed(rules: Rules) -> Sequence[Rule]:
+    """The table's rules, each with the steps that decide it."""
+    return [
+        Rule(
+            name=name,
+            line=said.line,
+            topic=said.topic,
+            steps={step: getattr(rules, step) for step in said.steps},
+        )
+        for name, said in rules.lines.items()
+    ]
+
+
+ARGUMENTS: Final = "Arguments"
+GRAPH: Final = "The graph"
+PARALLEL: Final = "Parallelism"
+LENGTHS: Final = "Lengths and the scheduler"
+DTYPE: Final = "The cache dtype and the backends"
+STATE: Final = "Recurrent state"
+SIZES: Final = "Block sizes and the layout"
+DRAFTS: Final = "Speculative decoding"
+GROUPS: Final = "Caches, groups and blocks"
+MEMORY: Final = "Memory and capacity"
+
+LINES: Final[Mapping[str, Line]] = {
+    **topic(
+        ARGUMENTS,
+        argument_modelled=(
+            "An argument that could change the plan and is not modelled is refused by name.",
+            "arguments",
+        ),
+        environment_modelled=(
+            "An environment variable that could change the plan and is not modelled is refused by name.",
+            "environment environment_unmodelled environment_inert",
+        ),
+        capability_modelled=("GPUs whose attention backends are not modelled are refused.", "check_deployment"),
+        architecture_served=("The release must be able to load the model's architecture at all.", "unserved"),
+        modelopt_algorithm_known=(
+            "A ModelOpt checkpoint that states its algorithm in a file of its own must name one the release knows.",
+            "check_deployment",
+        ),
+        cache_dtype_accepted=("kv_cache_dtype must be one of the release's names.", "cache_dtypes"),
+        cache_dtype_is_model_dtype=(
+            "A 16-bit cache in another dtype than the model's own is not modelled.",
+            "check_deployment",
+        ),
+        nvfp4_without_mla=("Latent attention takes no nvfp4 cache but as packed records.", "check_deployment"),
+        model_dtype_accepted=("dtype must be one of the release's names.", "check_deployment"),
+        quantization_as_checkpoint=(
+            "A quantization method other than the checkpoint's own is not modelled.",
+            "check_deployment",
+        ),
+        hf_overrides_modelled=(
+            "Overrides of the configuration are not applied to a finished graph: derive a graph with them.",
+            "check_deployment",
+        ),
+        disable_sliding_window_modelled=(
+            "Turning sliding windows off is not modelled for a model that has some.",
+            "check_deployment",
+        ),
+        limit_mm_modelled=(
+            "Limits on images are not modelled where images attend in both directions.",
+            "check_deployment",
+        ),
+        connector_named=("A KV transfer that states a role must name its connector.", "check_deployment"),
+        connector_role_accepted=("kv_role must be one of the release's.", "check_deployment"),
+        connector_role_stated=("A KV connector needs a role.", "check_deployment"),
+        connector_known=("The KV connector must be one the release has.", "connectors hybrid_manager"),
+        connector_modelled=("A KV connector from a module of the user's own is not modelled.", "hybrid_manager"),
+        kv_offloading_size=("Offloading by size alone is not modelled: name the connector.", "hybrid_manager"),
+        nixl_dcp=(
+            "NIXL takes decode context parallelism over all tensor-parallel ranks only, and a latent cache.",
+            "check_deployment",
+        ),
+        mamba_mode_accepted=("mamba_cache_mode must be one of the release's.", "check_deployment"),
+        mamba_dtype_accepted=("The dtypes of recurrent state must be among the release's.", "check_deployment"),
+        mamba_block_size_needs_prefix_caching=(
+            "mamba_block_size can be stated with prefix caching only.",
+            "check_deployment",
+        ),
+        mamba_flags_modelled=(
+            "Flags of recurrent state are not modelled for a model without any.",
+            "check_deployment",
+        ),
+    ),
+    **topic(
+        GRAPH,
+        architecture_stated=("A graph must state the architecture, which the rules are keyed on.", "architectures"),
+        architecture_modelled=(
+            "An architecture the pack has no rules for is refused.",
+            "architectures draft_architectures",
+        ),
+        fact_stated=("A fact the plan cannot be made without must stand in the graph.", "architectures"),
+        cache_modelled=("Every cache a layer owns must be one the architecture registers.", "architectures"),
+        cache_dtype_known=(
+            "Records stated for a cache dtype must be for one the release has.",
+            "cache_dtypes later_cache_dtypes",
+        ),
+        ring_unpadded=("Pages of a ring cannot be padded, so a graph must not ask for it.", "architectures"),
+        residency_control_known=("A setting that moves a table must be one the release has.", "residencies"),
+        residency_default=("A table must lie where the release puts it by default.", "residencies"),
+    ),
+    **topic(
+        PARALLEL,
+        heads_divide=("The ranks must share the query heads evenly.", "check_deployment"),
+        kv_heads_divide=("The ranks must share or copy the KV heads evenly.", "specs"),
+        kv_heads_replicate=("A class that cannot copy KV heads takes no more ranks than there are.", "specs"),
+        vocabulary_divides=("The ranks must share the vocabulary evenly.", "check_deployment"),
+        layer_divides=("The ranks must share the inner widths of a layer evenly.", "check_deployment"),
+        fp8_block_divides=("A rank's part must hold whole blocks of an fp8 checkpoint's scales.", "check_deployment"),
+        experts_for_expert_parallelism=("Expert parallelism needs a model with experts.", "check_deployment"),
+        pipeline_parallel_supported=("The model class must support pipeline stages.", "architectures"),
+        stages_hold_layers=("Every pipeline stage must hold a layer.", "check_deployment"),
+        layer_partition_fits=("A stated partition must part the layers over the stages.", "check_deployment"),
+        head_tied_on_every_stage=(
+            "A class that ties its head on every pipeline stage crashes on those without one.",
+            "architectures",
+        ),
+        dcp_divides_tp=("Decode context parallelism must divide the tensor-parallel ranks.", "check_deployment"),
+        dcp_beyond_kv_heads=(
+            "Decode context parallelism needs more ranks than there are KV heads.",
+            "check_deployment",
+        ),
+        dcp_within_replicas=(
+            "Decode context parallelism shares among the ranks that hold copies of a KV head, and no more.",
+            "check_deployment",
+        ),
+        dcp_divides_queries=(
+            "Decode context parallelism must divide the query heads of a KV head.",
+            "check_deployment",
+        ),
+        pcp_modelled=("Prefill context parallelism is not modelled.", "check_deployment"),
+        interleave_modelled=("Interleaving a shared context in larger pieces is not modelled.", "check_deployment"),
+        external_launcher_modelled=("The external launcher is not modelled.", "check_deployment"),
+    ),
+    **topic(
+        LENGTHS,
+        max_model_len=(
+            "The longest request: as asked, else what the configuration states.",
+            "max_model_len scaled_length",
+        ),
+        max_model_len_admitted=(
+            "A longer request than the configuration states is refused unless the environment admits it.",
+            "max_model_len scaled_length",
+        ),
+        rope_original_length=(
+            "A rope scaling whose original length decides must state it.",
+            "scaled_length",
+        ),
+        max_num_batched_tokens=(
+            "Tokens of one step: as asked, else by the GPU's memory and who calls the engine.",
+            "batch_sizes",
+        ),
+        batch_holds_a_prompt=("Without chunked prefill a step must hold a whole prompt.", "batch_sizes"),
+        batch_holds_a_token_a_sequence=("A step must hold a token of every sequence.", "batch_sizes"),
+        model_runner=("Which of the two model runners serves the model.", "model_runner first_runner_methods"),
+        async_scheduling=("Whether the next step is scheduled while the last one runs.", "async_scheduling"),
+        async_scheduling_method=(
+            "Asynchronous scheduling cannot be asked for with a method that does not support it.",
+            "async_scheduling",
+        ),
+        max_in_flight_tokens=(
+            "Tokens that may be scheduled and not yet settled; windows keep that many more.",
+            "in_flight_tokens",
+        ),
+        hybrid_kv_cache_manager=(
+            "Whether windows and states are managed as such, or every cache as a full one.",
+            "hybrid_manager connectors",
+        ),
+        hybrid_manager_supported=(
+            "The hybrid manager cannot be asked for with what does not support it.",
+            "hybrid_manager connectors",
+        ),
+        connector_keeps_hybrid_manager=(
+            "Whether a connector of several keeps the hybrid manager is not modelled.",
+            "hybrid_manager connectors",
+        ),
+    ),
+    **topic(
+        DTYPE,
+        cache_dtype=(
+            "What the caches are stored in: as asked, else what the checkpoint or the model class says.",
+            "cache_dtype",
+        ),
+        e5m2_without_scales=("An fp8_e5m2 cache takes no scales of a checkpoint.", "select_backends"),
+        attention_backend=(
+            "What serves a class of layers: the backend that was forced, else the first in order that can.",
+            "select_backends backends model_backends priorities selector_asks_dcp flash_attn_version",
+        ),
+        backend_known=("A forced backend must be one the release has.", "backends idle_backends"),
+        backend_modelled=("A forced backend that is not modelled is refused by name.", "backends"),
+        backend_found=("Some backend must serve every class of layers.", "select_backends backends priorities"),
+        backend_constructed=("The backend that was chosen must then take the layer.", "backends"),
+        backend_returns_lse=(
+            "Decode context parallelism needs backends that return their softmax sums.",
+            "backends selector_asks_dcp",
+        ),
+        forced_backend_valid=("A forced backend must be able to serve the layers.", "backends"),
+        one_attention_backend=("The backend may be forced in one place only.", "check_deployment"),
+        attention_config_modelled=("A key of attention_config that is not modelled is refused.", "check_deployment"),
+        sparse_backend_found=("Hunyuan 4 needs a sparse backend that can be selected.", "model_backends backends"),
+        padded_rows_plain=("Rows padded to the windows' width are kept in the model's own dtype.", "model_backends"),
+        qsa_supported=("What Qwen 4's own attention runs: bfloat16, and no context parallelism.", "model_backends"),
+        deepseek_v4_backend=("DeepSeek V4 takes only backends that read its records.", "model_backends backends"),
+        deepseek_v4_record=(
+            "DeepSeek V4 keeps packed records, so the cache dtype must be one that becomes a record.",
+            "model_backends backends",
+        ),
+    ),
+    **topic(
+        STATE,
+        mamba_cache_mode=(
+            "Which states a request keeps: one, that of the last block boundary, or one at every boundary.",
+            "mamba_mode",
+        ),
+        align_needs_chunks=("Keeping the state of the last boundary needs chunked prefill.", "mamba_mode"),
+        state_groups_divide=("The ranks must share a state's groups evenly.", "state_page_bytes"),
+        state_divides=("The ranks must share a state evenly.", "state_page_bytes state_dtypes"),
+        hybrid_block_size=(
+            "The attention block grows until a page of it holds a recurrent state.",
+            "block_size state_page_bytes state_dtypes pooled_block",
+        ),
+        hybrid_turboquant_skip=(
+            "TurboQuant with skipped layers is not modelled beside recurrent state.",
+            "block_size",
+        ),
+        state_fits_page=("A state must fit the page it was padded to.", "specs state_dtypes"),
+        ngram_embedding_one_stage=(
+            "An n-gram embedding needs the tokens themselves, which only the first pipeline stage has.",
+            "architectures",
+        ),
+        inkling_conv_state=(
+            "Inkling's convolutions keep bfloat16 inputs and no more ranks than KV heads.",
+            "specs",
+        ),
+        qsa_block_holds_groups=("A block must hold whole groups of Qwen 4's compressed keys.", "specs"),
+    ),
+    **topic(
+        SIZES,
+        block_size=(
+            "Tokens in a block of attention: as asked, else what the backends prefer.",
+            "block_size preferred_block_size",
+        ),
+        skip_layer_block_size=(
+            "The block grows until a page in the cache dtype covers a kernel block of a skipped layer.",
+            "block_size skip_layers",
+        ),
+        skipped_layers_not_narrower=(
+            "A layer left out of the cache dtype must not take fewer bytes than the others.",
+            "block_size skip_layers",
+        ),
+        kernel_block_divides=(
+            "Some kernel block of every backend of a group must divide the group's block.",
+            "kernel_block_check backends",
+        ),
+        kv_cache_layout=(
+            "The order of layer, block, head, token and content in memory.",
+            "layout backends connectors",
+        ),
+        layout_known=("A layout asked for by the environment must be one the release has.", "layout_names"),
+        layout_common=("Every backend must take one layout.", "layout backends"),
+        layout_supported=("A layout asked for must be one that every backend takes.", "layout backends"),
+        layout_block_compact=("Some caches need a layout that keeps a block of a layer in one piece.", "layout"),
+    ),
+    **topic(
+        DRAFTS,
+        speculative_config_modelled=(
+            "A key of speculative_config that is not modelled is refused by name.",
+            "check_deployment",
+        ),
+        speculative_method_known=("The method must be one the release has.", "speculative_methods"),
+        speculative_method_modelled=("A method that is not modelled is refused by name.", "speculative_methods"),
+        speculative_method_stated=("Speculative decoding needs a method or a draft model.", "check_deployment"),
+        speculative_model_named=("The draft model must be stated by its name.", "check_deployment"),
+        speculative_tokens_stated=(
+            "The number of drafted tokens must be stated, or follow from the draft.",
+            "check_deployment",
+        ),
+        speculative_tokens_divide=(
+            "The number of drafted tokens must be a multiple of the prediction modules.",
+            "check_deployment",
+        ),
+        draft_named=("A method that runs a model of its own needs its name.", "own_draft"),
+        draft_described=("The graph must describe the draft module its checkpoint carries.", "own_draft"),
+        draft_in_checkpoint=("The checkpoint must carry the draft module a method runs on.", "own_draft"),
+        draft_has_a_target=("A model that drafts for another is not served by itself.", "architectures"),
+        draft_markov_rank=("A DSpark draft must say its Markov rank.", "draft_architectures"),
+        draft_vocabulary=("A draft model must have the target's vocabulary.", "draft_architectures"),
+        draft_over_stages=(
+            "A draft's class must be able to run beside pipeline stages.",
+            "drafts_over_stages",
+        ),
+        draft_with_dcp=("A draft model under decode context parallelism is not modelled.", "check_deployment"),
+    ),
+    **topic(
+        GROUPS,
+        cache_spec=(
+            "What one class of layers keeps: its page in bytes and its block in tokens.",
+            "specs window_block_size",
+        ),
+        one_group=("Caches that are all alike share one group.", "groups merge_key"),
+        one_type_group=("Caches that grow alike share one group whatever their pages.", "groups uniform_key"),
+        aliased_groups=("Some caches lie in the pages of others, and are grouped apart.", "groups aliased_groups"),
+        packed_groups=(
+            "Where the block is outermost, pages of any size lie side by side in it.",
+            "groups uniform_key state_bucket",
+        ),
+        equal_page_groups=(
+            "Caches whose pages are made equal form groups of one size, and what does not divide is padding.",
+            "groups merge_key",
+        ),
+        pages_made_equal=("Pages must be made equal by larger blocks or by padding.", "groups"),
+        packed_groups_filled=(
+            "The release crashes where uneven pages are cut into more groups than they fill.",
+            "groups state_bucket",
+        ),
+        packed_repeats_even=(
+            "Where the release would leave caches without a group, nothing is said.",
+            "groups state_bucket",
+        ),
+        one_type_without_hybrid_manager=(
+            "Without the hybrid manager every cache must become a full one of one type.",
+            "promote",
+        ),
+        one_window_size_without_hybrid_manager=(
+            "Without the hybrid manager all windows must be of one size.",
+            "promote",
+        ),
+        bytes_per_block=(
+            "What one block of the pool costs: the widest group's pages, aligned.",
+            "groups block_alignment",
+        ),
+        blocks_counted=("The release crashes where it cannot count the blocks of a group.", "pages window_pages"),
+        scheduler_block_size=(
+            "The scheduler's block: the least common multiple of the groups' blocks.",
+            "pool prefix_cacheable",
+        ),
+        prefix_match_unit=(
+            "A stated unit of prefix matching must divide every group's block.",
+            "pool prefix_cacheable",
+        ),
+        prefix_boundary_aligned=(
+            "The scheduler's block must hold whole entries of compressed caches.",
+            "pool prefix_cacheable",
+        ),
+    ),
+    **topic(
+        MEMORY,
+        memory_for_blocks=("The memory must hold a block beside the null block.", "pool"),
+        memory_for_one_request=("The memory must hold one request of the longest length.", "pool pages window_pages"),
+        auto_fit_memory=("A length fitted to memory needs the memory to be stated.", "pool"),
+        auto_fit_one_token=("The memory must hold a request of one token.", "pool"),
+        capacity=("How many tokens and requests the stated memory holds, as the engine logs them.", "pool"),
+    ),
+}

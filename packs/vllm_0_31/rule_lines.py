@@ -1,0 +1,59 @@
+"""Rules that came with vLLM 0.31.0, in one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from vllm_0_29.rule_lines import DRAFTS, DTYPE, GROUPS, LENGTHS, PARALLEL, SIZES, STATE, Line, topic
+
+LINES: Final[Mapping[str, Line]] = {
+    **topic(
+        PARALLEL,
+        deepseek_v41_dcp=("Decode context parallelism is not modelled for DeepSeek V4.1.", "architectures"),
+        deepseek_v41_output_groups=(
+            "Ranks that split an output group of DeepSeek V4.1 are not modelled.",
+            "architectures",
+        ),
+        deepseek_v41_stage_boundary=(
+            "A pipeline boundary must not part a reader from the layer that owns its cache.",
+            "architectures",
+        ),
+        glm5_next_one_stage=("GLM 5.3 Flash crashes with more than one pipeline stage.", "architectures"),
+    ),
+    **topic(
+        LENGTHS,
+        async_scheduling_runner=(
+            "The first model runner does not schedule asynchronously over pipeline stages.",
+            "async_scheduling",
+        ),
+    ),
+    **topic(
+        DTYPE,
+        deepseek_v41_record=("DeepSeek V4.1 takes a cache dtype that becomes one of its records.", "model_backends"),
+        deepseek_v41_nvfp4_record=(
+            "nvfp4 records of DeepSeek V4.1 are read on compute-capability family 10 alone.",
+            "model_backends",
+        ),
+    ),
+    **topic(
+        STATE,
+        kda_state_dtype=("A KDA state is stored in float32 or bfloat16.", "state_dtypes"),
+        state_fits_latent_page=("A state must fit the page of the latent cache it lies in.", "aliased_groups"),
+    ),
+    **topic(
+        SIZES,
+        common_block_size=("The backends of a model must share a block size.", "preferred_block_size"),
+    ),
+    **topic(
+        DRAFTS,
+        deepseek_v41_mtp=("DeepSeek V4.1 drafts by DSpark alone.", "own_draft"),
+    ),
+    **topic(
+        GROUPS,
+        latent_window_promotion=(
+            "Without the hybrid manager the release crashes on latent windows beside full caches.",
+            "promote",
+        ),
+    ),
+}
