@@ -32,6 +32,7 @@ class Predictor(msgspec.Struct, frozen=True):
 
 
 NONE: Final = Predictor()
+FINAL_NORM: Final = (norm("mtp_final_norm"),)
 
 
 def module_count(config: Config, key: str = COUNT, *, default: int = 0) -> int:
@@ -72,12 +73,12 @@ def predictor(
     layers: Sequence[Layer],
     modules: int | None = None,
     before_layers: tuple[AnyNode, ...] = (),
-    before_norm: tuple[AnyNode, ...] = (),
+    after_layers: tuple[AnyNode, ...] = FINAL_NORM,
 ) -> Predictor:
     """The predictor whose ``modules`` hold these layers one after another; one layer each where it is left out.
 
-    No layers, no predictor. It drafts one token with each module. ``before_layers`` and ``before_norm`` are what all
-    modules share between the lookup and their first layer, and between their last layer and the final norm.
+    No layers, no predictor. It drafts one token with each module. ``before_layers`` and ``after_layers`` are what all
+    modules share between the lookup and their first layer, and between their last layer and the LM head.
     """
     if not layers:
         return NONE
@@ -91,7 +92,7 @@ def predictor(
         modules=count,
         embedding=(*draft_lookup(config, "mtp"), *before_layers),
         stack=Stack(pattern=names, repeat=1),
-        head=(*before_norm, norm("mtp_final_norm"), draft_lm_head(config, "mtp")),
+        head=(*after_layers, draft_lm_head(config, "mtp")),
     )
     return Predictor(folded.kinds, speculator)
 

@@ -256,3 +256,39 @@ def test_glm_5_3_flash_predicts_with_a_sparse_layer_of_one_residual_stream() -> 
     (kind,) = layers(graph, drafter(graph).stack)
     assert {"input_norm", "post_attn_norm"} <= {node.role for node in kind.nodes}
     assert not any((node.role or "").startswith("hc_") for node in kind.nodes)
+
+
+def test_qwen4_exp_predicts_with_full_attention_over_its_streams() -> None:
+    graph = load_model("qwen3.8-flash-next")
+    draft = drafter(graph)
+    assert [use.cache.name for use in draft_caches(graph)] == ["raw_key", "index", "kv"]
+    assert {"mtp_fc_embedding", "mtp_fc_hidden"} <= {node.role for node in draft.embedding}
+    # The streams' mixer takes the final norm's place.
+    assert "mtp_final_norm" not in {node.role for node in draft.head}
+
+
+def test_hunyuan_4_predicts_with_a_sparse_layer_of_one_residual_stream() -> None:
+    graph = load_model("hy4-preview")
+    assert [use.cache.name for use in draft_caches(graph)] == ["index", "kv"]
+    (kind,) = layers(graph, drafter(graph).stack)
+    assert not any((node.role or "").startswith("hc_") for node in kind.nodes)
+
+
+@pytest.mark.parametrize(("stated", "experts"), [("BF16", {"bf16"}), ("NONE", {"fp8"}), ("FP8", {"fp8"})])
+def test_hunyuan_4_may_store_its_predictor_in_another_format(write: Write, stated: str, experts: set[str]) -> None:
+    data = json.loads((root() / "hy4-preview" / "config.json").read_text())
+    quantized = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    graph = derive_file(write({**data, "quantization_config": quantized, "mtp_quant_algo": stated}))
+    held = [weight for weight in parameters(graph).weights if weight.part == "speculator"]
+    assert {weight.dtype for weight in held if weight.op == "GroupedGEMM"} == experts
+
+
+def test_a_step_predicts_where_it_lists_no_layer_types(write: Write) -> None:
+    """The engine's draft class looks its layers up past the end of the list, which its configuration class cuts."""
+    data = json.loads((root() / "step-3.7-flash-hf-shape" / "config.json").read_text())["text_config"]
+    data |= {"architectures": ["Step3p5ForCausalLM"], "num_nextn_predict_layers": 3}
+    assert derive_file(write(data)).speculator is None
+    unlisted = {key: value for key, value in data.items() if key not in ("layer_types", "attention_other_setting")}
+    graph = derive_file(write(unlisted))
+    assert drafter(graph).modules == 3
+    assert drafter(graph).stack.pattern == ("mtp_full_dense", "mtp_sliding_dense", "mtp_full_dense")

@@ -1,6 +1,6 @@
 """Hunyuan 4: latent attention with sinks and an output gate, shared indexers, experts, independent hyper-connections.
 
-Source: 0.31.0, models/hy_v4/nvidia/{attention,hc,model,moe}.py; class defaults from
+Source: 0.31.0, models/hy_v4/nvidia/{attention,hc,model,moe,mtp}.py; class defaults from
 transformers_utils/configs/hy_v4.py.
 """
 
@@ -34,6 +34,7 @@ from rulespack.derive.latent import (
     sparse_attention,
 )
 from rulespack.derive.layers import Layer
+from rulespack.derive.predictor import module_count, predictor, predictor_layer
 from rulespack.derive.weights import Format
 from rulespack.graph.model import AnyNode, Elementwise
 from rulespack.graph.vocabulary import DTYPE_BITS
@@ -48,29 +49,57 @@ STREAMS: Final = 4
 def build(config: Config) -> Parts:
     """Each layer by three lists: whether it selects what it attends to, whether by itself, and whether it has experts.
 
-    Without hyper-connections a layer has one residual stream.
+    Without hyper-connections, and in the draft modules, a layer has one residual stream.
     """
     text = config.text
     shape, indexer = _gated(config, read_latent(config)), read_indexer(config)
     streams = text.integer("hc_mult", default=STREAMS) if text.boolean("enable_ihc", default=True) else 0
     attention, own, mlp = _attention_types(config), _indexer_types(config), _mlp_types(config)
-    layers = []
-    for index in range(config.layers):
-        selects = attention[index] in SPARSE
-        label = mlp[index] if selects else f"{mlp[index]}_full"
-        layer = Layer(label if own[index] or not selects else f"{label}_shared_index")
-        _half(layer, config, streams, "attn", "input_norm")
+
+    def add_layer(layer: Layer, part: Config, index: int, streams: int) -> Layer:
+        """A layer past the last has the last one's types, and an indexer of its own."""
+        last = min(index, config.layers - 1)
+        _half(layer, part, streams, "attn", "input_norm")
         module = f"layers.{index}.self_attn"
-        if selects:
-            sparse_attention(layer, config, module, shape, indexer.topk, indexer if own[index] else None)
+        if attention[last] in SPARSE:
+            selector = indexer if index != last or own[last] else None
+            sparse_attention(layer, part, module, shape, indexer.topk, selector)
         else:
-            latent_attention(layer, config, module, shape)
-        _half_done(layer, config, streams, "attn")
-        _half(layer, config, streams, "mlp", "post_attn_norm")
-        _mlp(layer, config, f"layers.{index}.mlp", mlp[index] == "sparse")
-        _half_done(layer, config, streams, "mlp")
-        layers.append(layer)
-    return Parts(layers=layers, embedding=embedding(config), head=_head(config, streams))
+            latent_attention(layer, part, module, shape)
+        _half_done(layer, part, streams, "attn")
+        _half(layer, part, streams, "mlp", "post_attn_norm")
+        _mlp(layer, part, f"layers.{index}.mlp", mlp[last] == "sparse")
+        _half_done(layer, part, streams, "mlp")
+        return layer
+
+    def label(index: int) -> str:
+        selects = attention[index] in SPARSE
+        name = mlp[index] if selects else f"{mlp[index]}_full"
+        return name if own[index] or not selects else f"{name}_shared_index"
+
+    last = config.layers - 1
+    past = range(config.layers, config.layers + module_count(config, default=1))
+    drafting = _drafting(config)
+    name = mlp[last] if attention[last] in SPARSE else f"{mlp[last]}_full"
+    draft = predictor(config, [add_layer(predictor_layer(config, name), drafting, index, 0) for index in past])
+    return Parts(
+        layers=[add_layer(Layer(label(index)), config, index, streams) for index in range(config.layers)],
+        embedding=embedding(config),
+        head=_head(config, streams),
+        draft_kinds=draft.kinds,
+        speculator=draft.speculator,
+    )
+
+
+def _drafting(config: Config) -> Config:
+    """How the draft's modules are stored: as the model's, unless the file says otherwise for them."""
+    stated = (config.text.optional_string("mtp_quant_algo") or "NONE").upper()
+    weights = config.weights
+    if stated in ("BF16", "FP16"):
+        weights = msgspec.structs.replace(weights, linear=weights.plain, experts=weights.plain, listed=None)
+    elif stated == "FP8" and weights.linear.dtype != "fp8":
+        config.text.untranslated("mtp_quant_algo", "is FP8 in a checkpoint of another format, which is not translated")
+    return msgspec.structs.replace(config, weights=weights)
 
 
 def _gated(config: Config, shape: Latent) -> Latent:

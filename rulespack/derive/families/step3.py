@@ -1,6 +1,6 @@
 """Step 3.5 and 3.7: windows and full layers with heads of their own, experts with a shared one beside them.
 
-Source: 0.31.0, model_executor/models/step3p5.py, step3p7.py; class defaults from
+Source: 0.31.0, model_executor/models/step3p5.py, step3p5_mtp.py, step3p7.py; class defaults from
 transformers_utils/configs/step3p5.py and, for the multimodal class, transformers' Step3p7TextConfig.
 """
 
@@ -23,6 +23,7 @@ from rulespack.derive.blocks import (
 from rulespack.derive.config import Config, Served
 from rulespack.derive.family import Family, Parts
 from rulespack.derive.layers import Layer
+from rulespack.derive.predictor import module_count, predictor, predictor_layer
 from rulespack.derive.weights import Format
 from rulespack.graph.model import Attention
 
@@ -34,19 +35,50 @@ def build(config: Config) -> Parts:
     """Layers by type; one type may have heads of its own. Listed layers have experts, by default all but the first."""
     text = config.text
     sparse = _moe_layers(config)
-    layers = []
-    for index, kind in enumerate(_types(config)):
-        moe = index in sparse
-        layer = Layer(f"{'sliding' if kind == SLIDING else 'full'}_{'moe' if moe else 'dense'}")
+
+    def add_layer(layer: Layer, index: int, kind: str, module: str) -> Layer:
         layer.add(norm("input_norm"))
-        _attention(layer, config, f"layers.{index}.self_attn", _node(config, kind))
+        _attention(layer, config, f"{module}.self_attn", _node(config, kind))
         layer.add(norm("post_attn_norm"))
-        if moe:
-            experts(layer, config, _moe(config, f"layers.{index}.moe"))
+        if index in sparse:
+            experts(layer, config, _moe(config, f"{module}.moe"))
         else:
-            dense_mlp(layer, config, f"layers.{index}.mlp", text.integer("intermediate_size"))
-        layers.append(layer)
-    return Parts(layers=layers, embedding=embedding(config), head=head(config))
+            dense_mlp(layer, config, f"{module}.mlp", text.integer("intermediate_size"))
+        return layer
+
+    def label(index: int, kind: str) -> str:
+        return f"{'sliding' if kind == SLIDING else 'full'}_{'moe' if index in sparse else 'dense'}"
+
+    drafts = []
+    for index in range(config.layers, config.layers + _modules(config)):
+        kind = _alternating(index)
+        layer = predictor_layer(config, label(index, kind))
+        drafts.append(add_layer(layer, index, kind, f"layers.{index}.mtp_block"))
+    draft = predictor(config, drafts)
+    return Parts(
+        layers=[
+            add_layer(Layer(label(index, kind)), index, kind, f"layers.{index}")
+            for index, kind in enumerate(_types(config))
+        ],
+        embedding=embedding(config),
+        head=head(config),
+        draft_kinds=draft.kinds,
+        speculator=draft.speculator,
+    )
+
+
+def _modules(config: Config) -> int:
+    """Draft modules the engine can run.
+
+    Its draft class looks its layers up past the end of ``layer_types``, which the configuration class cuts to the
+    target's, and cannot be built where they are stated; the multimodal class fills them in.
+    """
+    modules = module_count(config)
+    return 0 if config.architecture != TEXT or config.text.has("layer_types") else modules
+
+
+def _alternating(index: int) -> str:
+    return FULL if index % 2 else SLIDING
 
 
 def _types(config: Config) -> tuple[str, ...]:
@@ -57,7 +89,7 @@ def _types(config: Config) -> tuple[str, ...]:
     if stated is None:
         if config.architecture != TEXT:
             return (FULL,) * config.layers
-        return tuple(FULL if index % 2 else SLIDING for index in range(config.layers))
+        return tuple(map(_alternating, range(config.layers)))
     if len(stated) < config.layers:
         problem = f"lists {len(stated)} layers and num_hidden_layers is {config.layers}; list each layer"
         text.refuse("layer_types", problem)

@@ -15,7 +15,7 @@ from rulespack.derive.families.deepseek_v4.attention import BF16
 from rulespack.derive.families.deepseek_v4.layer import SHARDED, draft_streams_folded, whole_layer
 from rulespack.derive.families.deepseek_v4.shape import RECORD, Shape, Spark
 from rulespack.derive.layers import Layer
-from rulespack.derive.predictor import Predictor, draft_lm_head, draft_lookup, module_count, predictor
+from rulespack.derive.predictor import FINAL_NORM, Predictor, draft_lm_head, draft_lookup, module_count, predictor
 from rulespack.derive.weights import Format
 from rulespack.graph.model import AnyNode, Elementwise, Gather, Speculator, Stack
 
@@ -29,7 +29,7 @@ def drafter(config: Config, shape: Shape, top_k: int) -> Predictor:
         return _spark(config, shape, shape.spark, top_k)
     past = range(config.layers, config.layers + module_count(config, default=1))
     layers = [_predicting(config, shape, index, top_k) for index in past]
-    return predictor(config, layers, before_norm=draft_streams_folded(config, shape, "mtp_"))
+    return predictor(config, layers, after_layers=(*draft_streams_folded(config, shape, "mtp_"), *FINAL_NORM))
 
 
 def _predicting(config: Config, shape: Shape, index: int, top_k: int) -> Layer:

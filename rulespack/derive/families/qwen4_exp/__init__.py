@@ -1,7 +1,7 @@
 """Qwen4-exp: gated delta nets, sparse attention over compressed keys, n-gram embeddings, gated hyper-connections.
 
-Source: 0.31.0, models/qwen4_exp/config.py, models/qwen4_exp/nvidia/{model,qsa,indexer_qsa,hyperconnection,ple_layer,
-ngram_embedding}.py, common/qsa_cache.py; class defaults from models/qwen4_exp/config.py and
+Source: 0.31.0, models/qwen4_exp/config.py, models/qwen4_exp/nvidia/{model,mtp,qsa,indexer_qsa,hyperconnection,
+ple_layer,ngram_embedding}.py, common/qsa_cache.py; class defaults from models/qwen4_exp/config.py and
 transformers_utils/configs/qwen3_next.py.
 """
 
@@ -17,6 +17,7 @@ from rulespack.derive.blocks import (
     experts,
     gemm,
     head,
+    norm_of,
     per_layer,
     read_top_k,
 )
@@ -25,8 +26,9 @@ from rulespack.derive.families.qwen4_exp.attention import full_attention, read_i
 from rulespack.derive.families.qwen4_exp.ngrams import ngram_embedding, read_ngrams
 from rulespack.derive.family import Family, Parts
 from rulespack.derive.layers import Layer
+from rulespack.derive.predictor import module_count, predictor
 from rulespack.derive.recurrent import DeltaNet, delta_net, state_dtype
-from rulespack.graph.model import AnyNode, Elementwise
+from rulespack.graph.model import AllGather, AnyNode, Elementwise
 from rulespack.graph.vocabulary import DTYPE_BITS
 
 LINEAR: Final = "linear_attention"
@@ -42,27 +44,62 @@ def build(config: Config) -> Parts:
     text = config.text
     streams = text.integer("hc_count", minimum=2, default=STREAMS)
     shape, indexer, ngrams = _delta_net(config), read_indexer(config), read_ngrams(config, streams)
-    layers = []
-    for index, kind in enumerate(_types(config)):
-        sparse = _is_sparse(config, index)
-        label = f"{'gdn' if kind == LINEAR else 'full'}_{'moe' if sparse else 'dense'}"
-        layer = Layer(f"{label}_ngram" if index in ngrams else label)
+
+    def add_layer(layer: Layer, index: int, kind: str, module: str) -> Layer:
         if index in ngrams:
             layer.add(_combined(config, streams, "ngram"))
-            ngram_embedding(layer, config, ngrams[index], f"layers.{index}.ple")
+            ngram_embedding(layer, config, ngrams[index], f"{module}.ple")
         _mixed(layer, config, streams, "attn")
-        module = f"layers.{index}"
         if kind == LINEAR:
             delta_net(layer, config, f"{module}.linear_attn", shape)
         else:
             full_attention(layer, config, f"{module}.self_attn", indexer)
         _mixed(layer, config, streams, "mlp")
-        if sparse:
+        if _is_sparse(config, index):
             experts(layer, config, _moe(config, f"{module}.mlp"))
         else:
             dense_mlp(layer, config, f"{module}.mlp", text.integer("intermediate_size"))
-        layers.append(layer)
-    return Parts(layers=layers, embedding=embedding(config), head=_head(config, streams))
+        return layer
+
+    def label(index: int, kind: str) -> str:
+        name = f"{'gdn' if kind == LINEAR else 'full'}_{'moe' if _is_sparse(config, index) else 'dense'}"
+        return f"{name}_ngram" if index in ngrams else name
+
+    drafts = [
+        add_layer(Layer(f"mtp_{label(index, FULL[0])}"), index, FULL[0], f"mtp.layers.{index - config.layers}")
+        for index in range(config.layers, config.layers + module_count(config, "mtp_num_hidden_layers", default=1))
+    ]
+    draft = predictor(
+        config,
+        drafts,
+        before_layers=_draft_inputs(config, streams),
+        after_layers=_collapsed(config, streams, "mtp_final"),
+    )
+    return Parts(
+        layers=[
+            add_layer(Layer(label(index, kind)), index, kind, f"layers.{index}")
+            for index, kind in enumerate(_types(config))
+        ],
+        embedding=embedding(config),
+        head=(*_collapsed(config, streams, "final"), head(config)[-1]),
+        draft_kinds=draft.kinds,
+        speculator=draft.speculator,
+    )
+
+
+def _draft_inputs(config: Config, streams: int) -> tuple[AnyNode, ...]:
+    """What the draft's layers start from: the target's streams, each projected, and the token's projection in all."""
+    hidden, form = config.hidden_size, config.weights.of_linear
+    row = hidden * DTYPE_BITS[config.dtype] // 8
+    return (
+        norm_of("mtp_enorm", hidden, config),
+        gemm(config, "mtp_fc_embedding", hidden, hidden, "column", form("mtp.fc_embedding")),
+        AllGather(role="mtp_fc_embedding_out", emit=TENSOR_PARALLEL, bytes_per_token=row),
+        norm_of("mtp_hnorm", streams * hidden, config),
+        gemm(config, "mtp_fc_hidden", hidden, hidden, "column", form("mtp.fc_hidden")),
+        AllGather(role="mtp_fc_hidden_out", emit=TENSOR_PARALLEL, bytes_per_token=streams * row),
+        Elementwise(role="mtp_streams_in", bytes_per_token=(1 + 2 * streams) * row),
+    )
 
 
 def _types(config: Config) -> tuple[str, ...]:
@@ -133,11 +170,11 @@ def _mixed(layer: Layer, config: Config, streams: int, half: str, *, last: bool 
     layer.add(Elementwise(role=f"hc_{half}_gate_mix", bytes_per_token=moved))
 
 
-def _head(config: Config, streams: int) -> tuple[AnyNode, ...]:
-    """The streams mixed once more, which takes the final norm's place, and the LM head."""
-    layer = Layer("head")
-    _mixed(layer, config, streams, "final", last=True)
-    return (*layer.nodes, head(config)[-1])
+def _collapsed(config: Config, streams: int, half: str) -> tuple[AnyNode, ...]:
+    """The streams mixed once more, which takes the final norm's place."""
+    layer = Layer(half)
+    _mixed(layer, config, streams, half, last=True)
+    return tuple(layer.nodes)
 
 
 FAMILY = Family(
