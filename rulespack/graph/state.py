@@ -101,9 +101,10 @@ def state_tensors(
     """The tensors of one layer's state on one rank: the convolution's, then the recurrent part's, where it has them.
 
     ``conv_dtype`` and ``state_dtype`` are formats of the vocabulary; ``extra_rows`` further inputs the convolution
-    keeps. Raises Uneven where the ranks cannot share a dimension.
+    keeps. A replicated node's state is whole on every rank. Raises Uneven where the ranks cannot share a dimension.
     """
-    channels, recurrent = _KINDS[node.recurrent_kind](node, tensor_parallel_size)
+    ranks = 1 if node.tp == "replicated" else tensor_parallel_size
+    channels, recurrent = _KINDS[node.recurrent_kind](node, ranks)
     tensors = []
     if channels:
         rows = (node.conv_kernel or 1) - 1 + extra_rows

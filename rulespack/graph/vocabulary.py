@@ -59,6 +59,7 @@ TP_LAYOUTS: Final = {
     "GEMM": ("column", "row", "replicated"),
     "Elementwise": ("replicated",),
     "Attention": ("replicated",),
+    "RecurrentUpdate": ("replicated",),  # ours: a state every rank keeps whole
 }
 SPLITS: Final = ("token_sharded",)
 

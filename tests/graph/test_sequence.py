@@ -44,6 +44,11 @@ def test_formats_that_are_asked_for_stand_for_the_models() -> None:
     assert state_bytes_per_sequence(whole, conv_dtype="fp32").bytes == 2 * CONVOLUTION + STATE
 
 
+def test_a_replicated_state_is_whole_on_every_rank() -> None:
+    whole = graph(MAMBA.replace("op: RecurrentUpdate", "op: RecurrentUpdate, tp: replicated"))
+    assert state_bytes_per_sequence(whole, tensor_parallel_size=16).bytes == CONVOLUTION + STATE
+
+
 def test_ranks_that_cannot_share_a_state_are_told() -> None:
     with pytest.raises(Uneven, match="heads 8 is not divisible by tensor_parallel_size 16"):
         state_bytes_per_sequence(graph(MAMBA), tensor_parallel_size=16)
