@@ -17,11 +17,18 @@ from rulespack.kv.plan import Reason, Resolved
 from rulespack.kv.specs import Spec
 from vllm_0_29.accepts import accepts
 from vllm_0_29.backends import model_dtype
-from vllm_0_29.drafts import drafted, extra_retained_tokens, method_of, read_draft, speculative_tokens
+from vllm_0_29.drafts import (
+    check_inner_states,
+    drafted,
+    extra_retained_tokens,
+    method_of,
+    read_draft,
+    speculative_tokens,
+)
 from vllm_0_29.graph_checks import check_graph
+from vllm_0_29.listing import listed
 from vllm_0_29.model import Model, read_model
 from vllm_0_29.pool import auto_fitted
-from vllm_0_29.rule_lines import listed
 from vllm_0_29.rules import Rules, Settings
 from vllm_0_29.scheduler import prefix_caching
 from vllm_0_29.shards import check_shards
@@ -105,6 +112,7 @@ class Pack:
         mamba = rules.mamba_mode(rules, model, deployment, length, reasons)
         hybrid = rules.hybrid_manager(rules, model, deployment, reasons)
         check_shards(model.vocabulary, model.shards, deployment)
+        check_inner_states(rules, model, deployment)
         backends = rules.select_backends(rules, model, deployment, cache_dtype, reasons)
         sizes = rules.block_size(rules, model, deployment, cache_dtype, backends, mamba, reasons)
         resolved = Resolved(

@@ -6,53 +6,23 @@ steps is another than in the release before.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
-import msgspec
-
-from rulespack.hooks import Rule
-
-if TYPE_CHECKING:
-    from vllm_0_29.rules import Rules
-
-
-class Line(msgspec.Struct, frozen=True):
-    """One rule: what it decides or refuses, and the fields of :class:`vllm_0_29.rules.Rules` that decide it."""
-
-    line: str
-    topic: str
-    steps: tuple[str, ...]
-
-
-def topic(name: str, **rules: tuple[str, str]) -> dict[str, Line]:
-    """Rules of one part of the walk: name with underscores -> (the line, its steps separated by blanks)."""
-    return {rule.replace("_", "-"): Line(line, name, tuple(steps.split())) for rule, (line, steps) in rules.items()}
-
-
-def listed(rules: Rules) -> Sequence[Rule]:
-    """The table's rules, each with the steps that decide it."""
-    return [
-        Rule(
-            name=name,
-            line=said.line,
-            topic=said.topic,
-            steps={step: getattr(rules, step) for step in said.steps},
-        )
-        for name, said in rules.lines.items()
-    ]
-
-
-ARGUMENTS: Final = "Arguments"
-GRAPH: Final = "The graph"
-PARALLEL: Final = "Parallelism"
-LENGTHS: Final = "Lengths and the scheduler"
-DTYPE: Final = "The cache dtype and the backends"
-STATE: Final = "Recurrent state"
-SIZES: Final = "Block sizes and the layout"
-DRAFTS: Final = "Speculative decoding"
-GROUPS: Final = "Caches, groups and blocks"
-MEMORY: Final = "Memory and capacity"
+from vllm_0_29.listing import (
+    ARGUMENTS,
+    DRAFTS,
+    DTYPE,
+    GRAPH,
+    GROUPS,
+    LENGTHS,
+    MEMORY,
+    PARALLEL,
+    SIZES,
+    STATE,
+    Line,
+    topic,
+)
 
 LINES: Final[Mapping[str, Line]] = {
     **topic(
@@ -117,36 +87,36 @@ LINES: Final[Mapping[str, Line]] = {
     ),
     **topic(
         GRAPH,
-        architecture_stated=("A graph must state the architecture, which the rules are keyed on.", "architectures"),
+        architecture_stated=("A graph must state the architecture, which the rules are keyed on.", ""),
         architecture_modelled=(
             "An architecture the pack has no rules for is refused.",
             "architectures draft_architectures",
         ),
-        fact_stated=("A fact the plan cannot be made without must stand in the graph.", "architectures"),
-        cache_modelled=("Every cache a layer owns must be one the architecture registers.", "architectures"),
+        fact_stated=("A fact the plan cannot be made without must stand in the graph.", ""),
+        cache_modelled=("Every cache a layer owns must be one the architecture registers.", ""),
         cache_dtype_known=(
             "Records stated for a cache dtype must be for one the release has.",
             "cache_dtypes later_cache_dtypes",
         ),
-        ring_unpadded=("Pages of a ring cannot be padded, so a graph must not ask for it.", "architectures"),
+        ring_unpadded=("Pages of a ring cannot be padded, so a graph must not ask for it.", ""),
         residency_control_known=("A setting that moves a table must be one the release has.", "residencies"),
         residency_default=("A table must lie where the release puts it by default.", "residencies"),
     ),
     **topic(
         PARALLEL,
         heads_divide=("The ranks must share the query heads evenly.", "check_deployment"),
-        kv_heads_divide=("The ranks must share or copy the KV heads evenly.", "specs"),
-        kv_heads_replicate=("A class that cannot copy KV heads takes no more ranks than there are.", "specs"),
+        kv_heads_divide=("The ranks must share or copy the KV heads evenly.", "specs.Attention"),
+        kv_heads_replicate=("A class that cannot copy KV heads takes no more ranks than there are.", "specs.Attention"),
         vocabulary_divides=("The ranks must share the vocabulary evenly.", "check_deployment"),
         layer_divides=("The ranks must share the inner widths of a layer evenly.", "check_deployment"),
         fp8_block_divides=("A rank's part must hold whole blocks of an fp8 checkpoint's scales.", "check_deployment"),
         experts_for_expert_parallelism=("Expert parallelism needs a model with experts.", "check_deployment"),
-        pipeline_parallel_supported=("The model class must support pipeline stages.", "architectures"),
+        pipeline_parallel_supported=("The model class must support pipeline stages.", ""),
         stages_hold_layers=("Every pipeline stage must hold a layer.", "check_deployment"),
         layer_partition_fits=("A stated partition must part the layers over the stages.", "check_deployment"),
         head_tied_on_every_stage=(
             "A class that ties its head on every pipeline stage crashes on those without one.",
-            "architectures",
+            "architectures.Ernie4_5_MoeForCausalLM",
         ),
         dcp_divides_tp=("Decode context parallelism must divide the tensor-parallel ranks.", "check_deployment"),
         dcp_beyond_kv_heads=(
@@ -222,7 +192,7 @@ LINES: Final[Mapping[str, Line]] = {
         backend_known=("A forced backend must be one the release has.", "backends idle_backends"),
         backend_modelled=("A forced backend that is not modelled is refused by name.", "backends"),
         backend_found=("Some backend must serve every class of layers.", "select_backends backends priorities"),
-        backend_constructed=("The backend that was chosen must then take the layer.", "backends"),
+        backend_constructed=("The backend that was chosen must then take the layer.", "select_backends"),
         backend_returns_lse=(
             "Decode context parallelism needs backends that return their softmax sums.",
             "backends selector_asks_dcp",
@@ -230,13 +200,19 @@ LINES: Final[Mapping[str, Line]] = {
         forced_backend_valid=("A forced backend must be able to serve the layers.", "backends"),
         one_attention_backend=("The backend may be forced in one place only.", "check_deployment"),
         attention_config_modelled=("A key of attention_config that is not modelled is refused.", "check_deployment"),
-        sparse_backend_found=("Hunyuan 4 needs a sparse backend that can be selected.", "model_backends backends"),
-        padded_rows_plain=("Rows padded to the windows' width are kept in the model's own dtype.", "model_backends"),
-        qsa_supported=("What Qwen 4's own attention runs: bfloat16, and no context parallelism.", "model_backends"),
-        deepseek_v4_backend=("DeepSeek V4 takes only backends that read its records.", "model_backends backends"),
+        sparse_backend_found=("Hunyuan 4 needs a sparse backend that can be selected.", "model_backends.HYV4Attention"),
+        padded_rows_plain=(
+            "Rows padded to the windows' width are kept in the model's own dtype.",
+            "model_backends.Dots3NotePaddedMLAAttention",
+        ),
+        qsa_supported=(
+            "What Qwen 4's own attention runs: bfloat16, and no context parallelism.",
+            "model_backends.Qwen4ExpQSA",
+        ),
+        deepseek_v4_backend=("DeepSeek V4 takes only backends that read its records.", "model_backends.DeepseekV4Main"),
         deepseek_v4_record=(
             "DeepSeek V4 keeps packed records, so the cache dtype must be one that becomes a record.",
-            "model_backends backends",
+            "model_backends.DeepseekV4Main",
         ),
     ),
     **topic(
@@ -256,16 +232,19 @@ LINES: Final[Mapping[str, Line]] = {
             "TurboQuant with skipped layers is not modelled beside recurrent state.",
             "block_size",
         ),
-        state_fits_page=("A state must fit the page it was padded to.", "specs state_dtypes"),
+        state_fits_page=("A state must fit the page it was padded to.", "specs.MambaBase state_dtypes"),
         ngram_embedding_one_stage=(
             "An n-gram embedding needs the tokens themselves, which only the first pipeline stage has.",
-            "architectures",
+            "architectures.Qwen4ExpForConditionalGeneration",
         ),
         inkling_conv_state=(
             "Inkling's convolutions keep bfloat16 inputs and no more ranks than KV heads.",
-            "specs",
+            "specs.InklingConvState",
         ),
-        qsa_block_holds_groups=("A block must hold whole groups of Qwen 4's compressed keys.", "specs"),
+        qsa_block_holds_groups=(
+            "A block must hold whole groups of Qwen 4's compressed keys.",
+            "specs.QSAKeyStateCache",
+        ),
     ),
     **topic(
         SIZES,
@@ -315,7 +294,7 @@ LINES: Final[Mapping[str, Line]] = {
         draft_named=("A method that runs a model of its own needs its name.", "own_draft"),
         draft_described=("The graph must describe the draft module its checkpoint carries.", "own_draft"),
         draft_in_checkpoint=("The checkpoint must carry the draft module a method runs on.", "own_draft"),
-        draft_has_a_target=("A model that drafts for another is not served by itself.", "architectures"),
+        draft_has_a_target=("A model that drafts for another is not served by itself.", ""),
         draft_markov_rank=("A DSpark draft must say its Markov rank.", "draft_architectures"),
         draft_vocabulary=("A draft model must have the target's vocabulary.", "draft_architectures"),
         draft_over_stages=(

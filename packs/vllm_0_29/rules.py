@@ -22,7 +22,7 @@ from vllm_0_29.model import Architecture, CacheClass, Draft, Model, Unserved
 
 if TYPE_CHECKING:
     from vllm_0_29.groups import Aliased
-    from vllm_0_29.rule_lines import Line
+    from vllm_0_29.listing import Line
 
 Reasons = list[Reason]
 
@@ -86,7 +86,11 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     # drafts
     draft_architectures: Mapping[str, Architecture]
     first_runner_methods: frozenset[str]
+    speculative_keys: frozenset[str]
     drafts_state_tokens: frozenset[str]
+    inner_state_targets: frozenset[str]
+    inner_states_over_stages: frozenset[str]
+    own_backend_methods: frozenset[str]
     drafts_over_stages: frozenset[str] | None
     own_draft: Callable[[ModelGraph, Model, str], Draft]
     draft_groups: Callable[[Model, Deployment, str, Sequence[Sequence[int]]], frozenset[int]]

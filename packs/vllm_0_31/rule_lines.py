@@ -5,21 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from vllm_0_29.rule_lines import DRAFTS, DTYPE, GROUPS, LENGTHS, PARALLEL, SIZES, STATE, Line, topic
+from vllm_0_29.listing import DRAFTS, DTYPE, GROUPS, LENGTHS, PARALLEL, SIZES, STATE, Line, topic
 
 LINES: Final[Mapping[str, Line]] = {
     **topic(
         PARALLEL,
-        deepseek_v41_dcp=("Decode context parallelism is not modelled for DeepSeek V4.1.", "architectures"),
+        deepseek_v41_dcp=(
+            "Decode context parallelism is not modelled for DeepSeek V4.1.",
+            "architectures.DeepseekV41ForCausalLM",
+        ),
         deepseek_v41_output_groups=(
             "Ranks that split an output group of DeepSeek V4.1 are not modelled.",
-            "architectures",
+            "architectures.DeepseekV41ForCausalLM",
         ),
         deepseek_v41_stage_boundary=(
             "A pipeline boundary must not part a reader from the layer that owns its cache.",
-            "architectures",
+            "architectures.DeepseekV41ForCausalLM",
         ),
-        glm5_next_one_stage=("GLM 5.3 Flash crashes with more than one pipeline stage.", "architectures"),
+        glm5_next_one_stage=(
+            "GLM 5.3 Flash crashes with more than one pipeline stage.",
+            "architectures.Glm5NextForConditionalGeneration",
+        ),
     ),
     **topic(
         LENGTHS,
@@ -30,10 +36,13 @@ LINES: Final[Mapping[str, Line]] = {
     ),
     **topic(
         DTYPE,
-        deepseek_v41_record=("DeepSeek V4.1 takes a cache dtype that becomes one of its records.", "model_backends"),
+        deepseek_v41_record=(
+            "DeepSeek V4.1 takes a cache dtype that becomes one of its records.",
+            "model_backends.DeepseekV41Main",
+        ),
         deepseek_v41_nvfp4_record=(
             "nvfp4 records of DeepSeek V4.1 are read on compute-capability family 10 alone.",
-            "model_backends",
+            "model_backends.DeepseekV41Main",
         ),
     ),
     **topic(
