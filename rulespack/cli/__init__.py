@@ -20,6 +20,7 @@ COMMANDS: Final = {
     "batch": ("rulespack.cli.batch", "answer questions given as JSON lines"),
     "models": ("rulespack.cli.listing", "the models of the catalog"),
     "releases": ("rulespack.cli.listing", "the releases there are packs for"),
+    "rules": ("rulespack.cli.rules", "what every rule decides, and in which release it moved"),
     "show": ("rulespack.cli.show", "what a model is: layers, caches, parameters"),
     "derive": ("rulespack.cli.derive", "a vendor's config.json as a model graph"),
     "pin": ("rulespack.cli.pin", "write a first test file that pins the plans of your own deployments"),
