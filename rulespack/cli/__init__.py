@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "show": ("rulespack.cli.show", "what a model is: layers, caches, parameters"),
     "derive": ("rulespack.cli.derive", "a vendor's config.json as a model graph"),
     "pin": ("rulespack.cli.pin", "write a first test file that pins the plans of your own deployments"),
+    "schema": ("rulespack.cli.schema", "the JSON Schema of graph.yaml, of plans, of questions and answers"),
     "validate": ("rulespack.cli.validate", "check graphs, identities and whole catalogs"),
 }
 #: The status a shell gives a command that its reader left, 128 and SIGPIPE.
