@@ -56,7 +56,9 @@ def block_size(
         size, because = deployment.block_size, "as asked"
     else:
         size = rules.preferred_block_size(rules, served)
-        because = f"what {'/'.join(dict.fromkeys(part.backend for part in layers))} prefers"
+        names = "/".join(dict.fromkeys(part.backend for part in layers))
+        unusual = "" if size == DEFAULT_BLOCK_SIZE else f", as the usual {DEFAULT_BLOCK_SIZE} does not suit it"
+        because = f"what {names} prefers{unusual}"
     reasons.append(Reason("block-size", size, {"asked": deployment.block_size}, because, SOURCE))
     sizes = Sizes(block_size=size, mamba_block_size=start)
     if model.hybrid:

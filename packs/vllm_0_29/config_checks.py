@@ -17,6 +17,7 @@ from vllm_0_29.drafts import check_stages as check_draft_stages
 from vllm_0_29.drafts import speculative_tokens
 from vllm_0_29.manager import connector_name
 from vllm_0_29.scheduler import prefix_caching
+from vllm_0_29.words import meant
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
@@ -94,7 +95,8 @@ def _dtype_names(rules: Rules, model: Model, deployment: Deployment) -> None:
     if asked not in rules.cache_dtypes:
         raise invalid(
             "cache-dtype-accepted",
-            f"kv_cache_dtype {asked!r} is none of vLLM {rules.release}'s: {', '.join(sorted(rules.cache_dtypes))}",
+            f"kv_cache_dtype {asked!r} is none of vLLM {rules.release}'s: {', '.join(sorted(rules.cache_dtypes))}"
+            f"{meant(asked, rules.cache_dtypes)}",
             "vllm/config/cache.py: CacheDType",
         )
     if model.mla and asked.startswith("nvfp4") and not asked.endswith("_ds_mla"):
@@ -164,11 +166,8 @@ def _environment(rules: Rules, model: Model, deployment: Deployment) -> None:
                 "environment-modelled", f"the environment variable {name} could change the plan and is not modelled"
             )
         if name not in rules.environment_inert:
-            from difflib import get_close_matches
-
-            near = get_close_matches(name, [*rules.environment, *rules.environment_inert], n=1)
-            meant = f"; did you mean {near[0]}?" if near else ""
-            raise BadDeployment(f"env.{name}: vLLM {rules.release} has no such environment variable{meant}")
+            near = meant(name, [*rules.environment, *rules.environment_inert])
+            raise BadDeployment(f"env.{name}: vLLM {rules.release} has no such environment variable{near}")
     asked = deployment.env.get("VLLM_KV_CACHE_LAYOUT")
     if asked is not None and asked not in rules.layout_names:
         raise engine_refuses(

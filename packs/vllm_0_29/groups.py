@@ -17,6 +17,7 @@ from rulespack.kv.pages import cdiv
 from rulespack.kv.plan import Reason, Stage
 from rulespack.kv.specs import Spec, with_block_size, with_padded_page
 from vllm_0_29.layout import BLOCK_OUTERMOST
+from vllm_0_29.words import many
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
@@ -107,7 +108,7 @@ def groups(rules: Rules, model: Model, deployment: Deployment, resolution: Resol
             "bytes-per-block",
             cost,
             {"whole_bytes_per_block": whole},
-            "a block costs what the widest group needs",
+            _cost_because(stages[0].groups if stages else [part.caches for part in parts], pages, alignment),
             COST_SOURCE,
         ),
     )
@@ -125,6 +126,14 @@ def block_cost(groups: Sequence[Sequence[int]], pages: Sequence[int], alignment:
     """Bytes of a block: what the widest group needs, rounded up to ``alignment``."""
     widest = max(sum(pages[i] for i in caches) for caches in groups)
     return cdiv(widest, alignment) * alignment
+
+
+def _cost_because(groups: Sequence[Sequence[int]], pages: Sequence[int], alignment: int) -> str:
+    """Which group sets what a block costs, and whether its pages alone do."""
+    sums = [sum(pages[i] for i in caches) for caches in groups]
+    widest = max(range(len(sums)), key=sums.__getitem__)
+    because = f"a block costs what the widest group needs: {many(len(groups[widest]), 'cache')} of group {widest}"
+    return f"{because}, rounded up to a multiple of {alignment} bytes" if sums[widest] % alignment else because
 
 
 def staged(owned: OwnedCaches, parts: Sequence[Part], pages: Sequence[int], alignment: int) -> tuple[Stage, ...] | None:
@@ -251,6 +260,8 @@ def uniform_page(rules: Rules, specs: Sequence[Spec], spec_of: Sequence[int]) ->
         spec = merged(members)
         parts.extend(Part(tuple(caches[i::number]), spec) for i in range(number))
     because = f"{' and '.join(map(str, counts))} caches of {len(counts)} kinds in groups of {size}"
+    if any(len(part.caches) < size for part in parts):
+        because += "; a group that is not full is padded"
     return parts, because
 
 

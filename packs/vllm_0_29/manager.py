@@ -12,6 +12,7 @@ from rulespack.hooks import OwnedCaches
 from rulespack.kv.plan import Reason
 from rulespack.kv.specs import Spec, with_block_size
 from vllm_0_29.drafts import drops_blocks
+from vllm_0_29.words import meant
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
@@ -95,7 +96,8 @@ def connector_name(rules: Rules, deployment: Deployment) -> str | None:
             "connector-known",
             "ValidationError",
             "config",
-            f"{name} is no KV connector of vLLM {rules.release}; there are: {', '.join(rules.connectors)}",
+            f"{name} is no KV connector of vLLM {rules.release}; there are: {', '.join(rules.connectors)}"
+            f"{meant(name, rules.connectors)}",
             "vllm/distributed/kv_transfer/kv_connector/factory.py: KVConnectorFactory",
         )
     return name

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from rulespack.errors import engine_refuses
 from rulespack.kv.plan import Reason
 from vllm_0_29.drafts import ASYNCHRONOUS
+from vllm_0_29.words import many
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
@@ -165,7 +166,7 @@ def in_flight_tokens(deployment: Deployment, batch: int, asynchronous: bool, run
             "max-in-flight-tokens",
             batches * batch,
             {"concurrent_batches": batches, "max_num_batched_tokens": batch},
-            f"{batches} batches may be under way at once",
+            f"{many(batches, 'batch')} may be under way at once, and windows keep what is",
             FLIGHT_SOURCE,
         )
     )

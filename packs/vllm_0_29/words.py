@@ -1,0 +1,18 @@
+"""Words for a person who is told that something is not as the release has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def meant(word: object, known: Iterable[str]) -> str:
+    """``; did you mean fp8?`` where one of the known names is like ``word``, else nothing."""
+    from difflib import get_close_matches  # only a mistake pays for it
+
+    close = get_close_matches(str(word), list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def many(number: int, what: str) -> str:
+    """``1 batch``, ``2 caches``: with the plural's ending where there is not one."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}{'es' if what.endswith('ch') else 's'}"
