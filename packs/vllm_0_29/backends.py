@@ -9,6 +9,7 @@ from rulespack.graph.vocabulary import LATENT_KINDS
 from rulespack.hooks import CacheDtype, LayerBackend
 from rulespack.kv.plan import Reason
 from vllm_0_29.backend_facts import NOT_MODELLED, Backend, Want, objections
+from vllm_0_29.drafts import chooses_backend
 from vllm_0_29.scheduler import mm_prefix
 
 if TYPE_CHECKING:
@@ -93,7 +94,8 @@ def serving(
     if handed is not None:
         return handed(rules, model, deployment, cls, value)
     want = wants(rules, model, deployment, cls, layer_dtype, value)
-    return constructed(rules.backends[select(rules, deployment, want, reasons)], want)
+    free = chooses_backend(rules, model, cls)
+    return constructed(rules.backends[select(rules, deployment, want, reasons, free=free)], want)
 
 
 def wants(rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, layer_dtype: str, value: str) -> Want:
@@ -131,12 +133,13 @@ def wants(rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, l
     )
 
 
-def select(rules: Rules, deployment: Deployment, want: Want, reasons: Reasons) -> str:
+def select(rules: Rules, deployment: Deployment, want: Want, reasons: Reasons, *, free: bool = False) -> str:
     """The backend's name: the one that was forced where it can serve the layer, else the first that can.
 
+    A ``free`` layer is not bound by what was forced.
     Refused by the engine where the forced one cannot, or none can.
     """
-    forced = forced_backend(deployment)
+    forced = None if free else forced_backend(deployment)
     inputs = {"head_size": want.head_size, "cache_dtype": want.cache_dtype, "block_size": want.block_size}
     if forced is not None:
         backend = rules.backends.get(forced)

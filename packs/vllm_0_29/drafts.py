@@ -13,7 +13,8 @@ import msgspec
 from rulespack.errors import Refused, engine_refuses, not_modelled
 from rulespack.graph.model import ModelGraph, Stack
 from rulespack.graph.stack import layers, uses
-from vllm_0_29.model import Architecture, CacheClass, Draft, Model, class_key, layer_class
+from vllm_0_29.model import Architecture, CacheClass, Draft, Model, class_key, class_of_cache
+from vllm_0_29.stages import PARTITION, layers_of_stages
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
@@ -30,12 +31,36 @@ ASYNCHRONOUS: Final = EAGLE_LIKE | {"extract_hidden_states", "ngram_gpu", "draft
 #: Methods that need the first model runner.
 FIRST_RUNNER: Final = CACHELESS | {"draft_model", "custom_class"}
 
-#: Keys of ``speculative_config`` that are read here, and those that cannot change a plan.
-READ: Final = frozenset({"method", "model", "num_speculative_tokens", "disable_eagle_block_drop"})
+#: Methods that read hidden states of the target's inner layers.
+READ_INNER_STATES: Final = frozenset({"eagle3", "dflash", "dspark"})
+#: Methods whose draft's backend is selected whatever is forced on the target.
+CHOOSE_THEIR_BACKEND: Final = frozenset({"dflash", "dspark", "draft_model"})
+
+#: Keys of ``speculative_config`` the release has, those that are read here, and those that cannot change a plan.
+KEYS: Final = frozenset(
+    """
+    enforce_eager num_speculative_tokens model method draft_tensor_parallel_size tensor_parallel_size quantization
+    moe_backend attention_backend kv_cache_dtype max_model_len revision code_revision index_share_for_mtp_iteration
+    disable_padded_drafter_batch use_local_argmax_reduction use_heterogeneous_vocab prompt_lookup_max prompt_lookup_min
+    parallel_drafting target_model_config target_parallel_config num_speculative_tokens_per_batch_size
+    draft_model_config draft_parallel_config suffix_decoding_max_tree_depth suffix_decoding_max_cached_requests
+    suffix_decoding_max_spec_factor suffix_decoding_min_token_prob draft_load_config rejection_sample_method
+    synthetic_acceptance_rates synthetic_acceptance_length enable_adaptive_verification draft_sample_method
+    dspark_draft_topk
+    """.split()
+)
+READ: Final = frozenset(
+    {
+        "method",
+        "model",
+        "num_speculative_tokens",
+        "disable_eagle_block_drop",
+        "suffix_decoding_max_tree_depth",
+    }
+)
 INERT: Final = frozenset(
     """
     revision code_revision prompt_lookup_max prompt_lookup_min draft_load_config draft_sample_method
-    rejection_sample_method synthetic_acceptance_rate suffix_decoding_max_tree_depth
     suffix_decoding_max_cached_requests suffix_decoding_max_spec_factor suffix_decoding_min_token_prob
     """.split()
 )
@@ -44,7 +69,8 @@ INERT: Final = frozenset(
 NAMED_METHODS: Final = (("eagle-", "eagle"), ("eagle3", "eagle3"), ("dflash", "dflash"), ("dspark", "dspark"))
 #: Methods that are taken as stated whatever the draft's path says.
 TAKEN_AS_STATED: Final = frozenset({"eagle", "eagle3", "dflash", "dspark", "extract_hidden_states", "custom_class"})
-NGRAM: Final = ("ngram", "[ngram]")
+#: Methods that own no cache and still run on a checkpoint of their own.
+CACHELESS_HEADS: Final = frozenset({"medusa", "mlp_speculator"})
 
 
 def method_of(rules: Rules, deployment: Deployment) -> str | None:
@@ -56,6 +82,8 @@ def method_of(rules: Rules, deployment: Deployment) -> str | None:
     if config is None:
         return None
     for key in config:
+        if key not in rules.speculative_keys:
+            raise invalid("speculative-key-known", f"vLLM {rules.release} has no speculative_config.{key}")
         if key not in READ and key not in INERT:
             raise not_modelled("speculative-config-modelled", f"speculative_config.{key} is not modelled")
     method, named = config.get("method"), config.get("model")
@@ -67,8 +95,6 @@ def method_of(rules: Rules, deployment: Deployment) -> str | None:
         return "mtp" if method.endswith("_mtp") else method
     if named is None:
         raise invalid("speculative-method-stated", "speculative_config states neither a method nor a draft model")
-    if method is None and named in NGRAM:
-        return "ngram"
     called = next((method for part, method in NAMED_METHODS if part in named.lower()), None)
     return called or ("draft_model" if method is None else "mtp" if method.endswith("_mtp") else method)
 
@@ -78,6 +104,8 @@ def read_draft(rules: Rules, graph: ModelGraph, model: Model, deployment: Deploy
 
     Refused by the engine where the checkpoint does not carry the module, by the pack where it is not at hand.
     """
+    if method in CACHELESS_HEADS and (deployment.speculative_config or {}).get("model") is None:
+        raise invalid("draft-named", f"speculative_config.model is not stated, which {method} needs")
     if method in CACHELESS:
         return Draft(method=method)
     if method in ("extract_hidden_states", "custom_class"):
@@ -88,7 +116,7 @@ def read_draft(rules: Rules, graph: ModelGraph, model: Model, deployment: Deploy
         return rules.own_draft(graph, model, method)
     if given is None:
         raise invalid("draft-named", f"speculative_config.model is not stated, which {method} needs")
-    return separate_draft(rules, model, given, method)
+    return separate_draft(rules, model, given, method, deployment)
 
 
 def own_draft(graph: ModelGraph, model: Model, method: str) -> Draft:
@@ -111,13 +139,14 @@ def own_draft(graph: ModelGraph, model: Model, method: str) -> Draft:
         count, modules = len(own.stack.pattern) * own.stack.repeat, own.modules
     else:
         count = modules = names.mtp_layers
-    architecture = Architecture(prefix=names.prefix, caches=names.caches or model.architecture.caches)
+    caches = names.caches or model.architecture.caches
+    architecture = msgspec.structs.replace(model.architecture, prefix=names.prefix, caches=caches)
     offset = model.num_layers if names.counted_on else 0
     default = own.num_spec_tokens if method == "dspark" else modules
     return _draft(graph, own.stack, architecture, method, offset, count, default, modules=modules)
 
 
-def separate_draft(rules: Rules, model: Model, draft: ModelGraph, method: str) -> Draft:
+def separate_draft(rules: Rules, model: Model, draft: ModelGraph, method: str, deployment: Deployment) -> Draft:
     """A draft checkpoint of its own, by its own architecture's names, counted on from the target's layers."""
     name = draft.globals_.architecture or ""
     if method == "draft_model" and draft.globals_.vocab_size != model.vocabulary:
@@ -145,7 +174,10 @@ def separate_draft(rules: Rules, model: Model, draft: ModelGraph, method: str) -
     offset = 0 if method == "draft_model" else model.num_layers
     default = facts.num_spec_tokens if facts is not None and method in rules.drafts_state_tokens else None
     count = len(layers(draft))
-    made = _draft(draft, draft.stack, architecture, method, offset, count, default, modules=1)
+    # A whole model is cut into the target's stages, of which the last alone drafts.
+    stages = deployment.pipeline_parallel_size if method == "draft_model" else 1
+    held = layers_of_stages(count, stages, deployment.env.get(PARTITION) if stages > 1 else None)[-1]
+    made = _draft(draft, draft.stack, architecture, method, offset, count, default, modules=1, first=count - held)
     return msgspec.structs.replace(made, non_causal=facts is not None and facts.non_causal, separate=True)
 
 
@@ -159,17 +191,20 @@ def _draft(
     default: int | None,
     *,
     modules: int,
+    first: int = 0,
 ) -> Draft:
     order = {cache: position for position, cache in enumerate(architecture.caches)}
-    owned = [use for use in uses(graph, layers(graph, stack)[:count]) if use.cache.owned]
+    owned = [use for use in uses(graph, layers(graph, stack)[:count]) if use.cache.owned and use.layer >= first]
     owned.sort(key=lambda use: (use.layer, order.get(use.cache.name, 0)))
+    indexed = {use.layer for use in owned if use.cache.kind == "index"}
     names, classes = [], []
     for use in owned:
         called = architecture.caches.get(use.cache.name)
         if called is None:
             raise not_modelled("cache-modelled", f"the draft's cache {use.cache.name!r} is not one {method} keeps")
         names.append(f"{architecture.prefix}{offset + use.layer}{called.suffix}")
-        classes.append(CacheClass(called.layer_class or layer_class(use.node), use.node, use.cache, draft=True))
+        named = class_of_cache(architecture, called, use, indexed=use.layer in indexed)
+        classes.append(CacheClass(named, use.node, use.cache, draft=True))
     return Draft(method=method, names=tuple(names), classes=tuple(classes), default_tokens=default, modules=modules)
 
 
@@ -178,7 +213,7 @@ def drafted(model: Model, draft: Draft) -> Model:
     classes, class_of, keys = list(model.classes), list(model.class_of), {}
     for cls in draft.classes:
         known = msgspec.structs.replace(cls, non_causal=draft.non_causal)
-        key = class_key(known.node, known.cache)
+        key = (known.layer_class, class_key(known.node, known.cache))
         if key not in keys:
             keys[key] = len(classes)
             classes.append(known)
@@ -240,6 +275,36 @@ def check_stages(rules: Rules, model: Model, deployment: Deployment) -> None:
             f"the draft class that {draft.method} runs does not support pipeline parallelism",
             "vllm/config/speculative.py: SpeculativeConfig._verify_args",
         )
+
+
+def check_inner_states(rules: Rules, model: Model, deployment: Deployment) -> None:
+    """Refused by the engine where the target's class does not hand out its inner hidden states, and the draft reads
+    them; or not from one pipeline stage to the next."""
+    draft = model.draft
+    if draft is None or draft.method not in READ_INNER_STATES:
+        return
+    name = model.architecture_name
+    if name not in rules.inner_state_targets:
+        raise engine_refuses(
+            "draft-inner-states",
+            "RuntimeError",
+            "construct",
+            f"{name} does not hand out the hidden states {draft.method} reads",
+            "vllm/v1/worker/gpu/spec_decode/eagle/eagle3_utils.py: set_eagle3_aux_hidden_state_layers",
+        )
+    if deployment.pipeline_parallel_size > 1 and name not in rules.inner_states_over_stages:
+        raise engine_refuses(
+            "draft-inner-states-over-stages",
+            "ValueError",
+            "construct",
+            f"{name} does not hand on the hidden states {draft.method} reads from one pipeline stage to the next",
+            "vllm/v1/worker/gpu/spec_decode/eagle/eagle3_utils.py: verify_supports_aux_hidden_states_over_pp",
+        )
+
+
+def chooses_backend(rules: Rules, model: Model, cls: CacheClass) -> bool:
+    """Whether a class is a draft's whose backend is selected whatever is forced on the target."""
+    return cls.draft and model.draft is not None and model.draft.method in rules.own_backend_methods
 
 
 def extra_retained_tokens(model: Model, tokens: int) -> int:

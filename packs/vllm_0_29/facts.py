@@ -174,6 +174,21 @@ UNSERVED: Final = {
     ),
 }
 
+#: Architectures that hand out the hidden states of their inner layers (``SupportsEagle3``).
+INNER_STATE_TARGETS: Final = frozenset(
+    """
+    DeepseekV2ForCausalLM DeepseekV32ForCausalLM DeepseekV3ForCausalLM DeepseekV4ForCausalLM Ernie4_5ForCausalLM
+    Gemma4ForConditionalGeneration GlmMoeDsaForCausalLM GptOssForCausalLM HunYuanDenseV1ForCausalLM
+    KimiK25ForConditionalGeneration KimiK3ForConditionalGeneration KimiLinearForCausalLM
+    Llama4ForConditionalGeneration LlamaForCausalLM MiMoForCausalLM MiMoV2FlashForCausalLM MiMoV2ForCausalLM
+    MiniCPM3ForCausalLM MiniMaxM2ForCausalLM MiniMaxM3SparseForConditionalGeneration Mistral3ForConditionalGeneration
+    MistralForCausalLM MistralLarge3ForCausalLM NemotronHForCausalLM Olmo3ForCausalLM Phi3ForCausalLM
+    Qwen2ForCausalLM Qwen3ForCausalLM Qwen3MoeForCausalLM Qwen3NextForCausalLM Qwen3VLForConditionalGeneration
+    Qwen3VLMoeForConditionalGeneration Qwen3_5ForConditionalGeneration Qwen3_5MoeForConditionalGeneration
+    Qwen4ExpForConditionalGeneration SmolLM3ForCausalLM
+    """.split()
+)
+
 #: Architectures whose own draft class can be cut into pipeline stages.
 DRAFTS_OVER_STAGES: Final = frozenset({"Glm4MoeLiteForCausalLM", "NemotronHForCausalLM"})
 

@@ -256,9 +256,7 @@ def read_model(graph: ModelGraph, architectures: Mapping[str, Architecture]) -> 
     indexed = {use.layer for use in owned if use.cache.kind == "index"}
     for use in owned:
         called = architecture.caches[table_key(architecture, use)]
-        named = called.layer_class or layer_class(use.node)
-        if use.layer in indexed:
-            named = architecture.indexed.get(use.cache.name, named)
+        named = class_of_cache(architecture, called, use, indexed=use.layer in indexed)
         key = (named, class_key(use.node, use.cache))
         if key not in classes:
             classes[key] = len(found)
@@ -334,6 +332,12 @@ def table_key(architecture: Architecture, use: Use) -> str:
     if role is not None and isinstance(use.node, RecurrentUpdate) and role in architecture.caches:
         return role
     return use.cache.name
+
+
+def class_of_cache(architecture: Architecture, called: CacheName, use: Use, *, indexed: bool) -> str:
+    """The engine's layer class of a cache; ``indexed`` where its layer keeps an index beside it."""
+    named = called.layer_class or layer_class(use.node)
+    return architecture.indexed.get(use.cache.name, named) if indexed else named
 
 
 def layer_class(node: Attention | RecurrentUpdate) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -32,7 +33,10 @@ from vllm_0_29.pool import auto_fitted
 from vllm_0_29.rules import Rules, Settings
 from vllm_0_29.scheduler import prefix_caching
 from vllm_0_29.shards import check_shards
-from vllm_0_29.stages import stage_of
+from vllm_0_29.stages import PARTITION, stage_of
+
+#: How many drafts are kept beside one target.
+KEPT_DRAFTS: Final = 16
 
 
 class Pack:
@@ -41,7 +45,7 @@ class Pack:
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
         self._target = PerGraph(lambda graph: read_model(graph, rules.architectures))
-        self._drafted: PerGraph[dict[tuple[str, int], tuple[ModelGraph | None, Model]]] = PerGraph(lambda graph: {})
+        self._drafted: PerGraph[dict[object, tuple[ModelGraph | None, Model]]] = PerGraph(lambda graph: {})
 
     def _model(self, graph: ModelGraph, deployment: Deployment) -> Model:
         """The graph as the release reads it, with the caches of the deployment's drafter after its own."""
@@ -51,8 +55,10 @@ class Pack:
         method = method_of(self.rules, deployment)
         assert method is not None
         kept = self._drafted(graph)
-        key = (method, id(deployment.draft))
+        key = (method, id(deployment.draft), deployment.pipeline_parallel_size, deployment.env.get(PARTITION))
         if key not in kept or kept[key][0] is not deployment.draft:
+            if len(kept) >= KEPT_DRAFTS:
+                kept.clear()
             draft = read_draft(self.rules, graph, model, deployment, method)
             kept[key] = (deployment.draft, drafted(model, draft))
         return kept[key][1]

@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from rulespack.errors import Refused, engine_refuses
+from rulespack.kv.pages import cdiv
 from rulespack.kv.specs import DTYPE_BYTES, Spec, attention_spec
 from vllm_0_29.backend_facts import BLHNC, BLNHC, Kernel, handed
 from vllm_0_29.backends import model_dtype
+from vllm_0_29.drafts import speculative_tokens
 from vllm_0_29.model import REPLICATED_STATE, Architecture, CacheName, StateFacts
 from vllm_0_29.specs import Builder, local_heads, stored_dtype
 from vllm_0_29.state import state_spec
@@ -99,15 +101,17 @@ BACKENDS: Final = {
 def raw_key_spec(
     rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, part: LayerBackend, settings: Settings
 ) -> Spec:
-    """The raw keys of tokens that no compressed key covers yet, with their positions where images have some: a ring."""
+    """The raw keys of tokens that no compressed key covers yet and of drafted ones, with their positions where images
+    have some: a ring of whole groups."""
     node, dtype = cls.attention, "bfloat16"
     ratio = node.compress_ratio or 1
-    if settings.block_size % ratio:
+    ring = ratio * cdiv(ratio + speculative_tokens(model, deployment), ratio)
+    if settings.block_size % ring:
         raise engine_refuses(
             "qsa-block-holds-groups",
             "AssertionError",
             "construct",
-            f"a ring of {ratio} keys does not divide the block of {settings.block_size} tokens",
+            f"a ring of {ring} keys does not divide the block of {settings.block_size} tokens",
             "vllm/models/qwen4_exp/common/qsa_cache.py: QSAKeyStateCache.get_kv_cache_spec",
         )
     bytes_per_key = cls.cache.bytes_per_entry
@@ -115,7 +119,7 @@ def raw_key_spec(
         bytes_per_key = node.d_h * DTYPE_BYTES[dtype]
     return attention_spec(
         "CircularBufferSpec",
-        block_size=ratio,
+        block_size=ring,
         head_slots=1,
         content_bytes=bytes_per_key,
         dtype=dtype,

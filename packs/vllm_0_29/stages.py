@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from vllm_0_29.model import Model
 
 SOURCE = "vllm/distributed/utils.py: get_pp_indices"
+#: The environment variable that states how many layers each stage holds.
+PARTITION = "VLLM_PP_LAYER_PARTITION"
 
 
 def layers_of_stages(layers: int, stages: int, stated: str | None) -> tuple[int, ...]:
@@ -58,7 +60,7 @@ def stage_of(model: Model, deployment: Deployment) -> tuple[int, ...]:
     stages = deployment.pipeline_parallel_size
     if stages == 1:
         return ()
-    counts = layers_of_stages(model.num_layers, stages, deployment.env.get("VLLM_PP_LAYER_PARTITION"))
+    counts = layers_of_stages(model.num_layers, stages, deployment.env.get(PARTITION))
     held = [stage for stage, count in enumerate(counts) for _ in range(count)]
     if model.architecture.check_stages is not None:
         model.architecture.check_stages(model, held)

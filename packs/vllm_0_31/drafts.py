@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 #: A draft model of its own runs under the second runner.
 FIRST_RUNNER: Final = earlier.FIRST_RUNNER - {"draft_model"}
+#: The earlier keys, and one that keeps the draft's last blocks.
+KEYS: Final = earlier.KEYS | {"disable_eagle_block_drop"}
+#: A draft model of its own takes the backend forced on the target.
+CHOOSE_THEIR_BACKEND: Final = earlier.CHOOSE_THEIR_BACKEND - {"draft_model"}
 
 #: Methods whose draft checkpoint says how many tokens it drafts (``config/speculative.py``: its block's size).
 STATE_TOKENS: Final = frozenset({"dspark"})

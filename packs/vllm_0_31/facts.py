@@ -26,6 +26,15 @@ ARCHITECTURES: Final = earlier.ARCHITECTURES | {
     deepseek_v41.NAME: deepseek_v41.ARCHITECTURE,
     **glm5_next.ARCHITECTURES,
 }
+INNER_STATE_TARGETS: Final = earlier.INNER_STATE_TARGETS | {deepseek_v41.NAME, "MiMoV2OmniForCausalLM"}
+#: Architectures whose inner hidden states go on from stage to stage (``supports_aux_hidden_states_over_pp``).
+INNER_STATES_OVER_STAGES: Final = frozenset(
+    """
+    DeepseekV4ForCausalLM Ernie4_5ForCausalLM KimiK3ForConditionalGeneration KimiLinearForCausalLM
+    Llama4ForConditionalGeneration LlamaForCausalLM Mistral3ForConditionalGeneration MistralForCausalLM
+    Phi3ForCausalLM Qwen2ForCausalLM Qwen3ForCausalLM Qwen3VLForConditionalGeneration
+    """.split()
+)
 UNSERVED: Final[dict[str, Unserved]] = {}
 
 #: Engine settings that move a table between host and device: where each puts it by default.

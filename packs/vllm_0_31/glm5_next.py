@@ -15,6 +15,7 @@ from rulespack.hooks import OwnedCaches
 from rulespack.kv.pages import cdiv
 from rulespack.kv.specs import DTYPE_BYTES, Spec, attention_spec, with_padded_page
 from vllm_0_29.backend_facts import LBHNC, Kernel, handed
+from vllm_0_29.drafts import speculative_tokens
 from vllm_0_29.groups import Aliased, Part, uniform_type
 from vllm_0_29.model import Architecture, CacheName, StateFacts
 from vllm_0_29.sparse_mla import index_backend, index_spec
@@ -72,9 +73,20 @@ def pooled_block(model: Model, deployment: Deployment, block_size: int) -> int:
 def tail_spec(
     rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, part: LayerBackend, settings: Settings
 ) -> Spec:
-    """The last tokens' keys and gate scores that no pool holds yet, in a ring of one block: a pool of them."""
-    ring = cls.attention.compress_ratio
-    assert ring is not None
+    """The last tokens' keys and gate scores that no pool holds yet, in a ring of one block: a pool of them, or as many
+    as the drafted tokens reach into, doubled up. Refused by the engine where the block is not whole rings."""
+    pool = cls.attention.compress_ratio
+    assert pool is not None
+    pools = cdiv(pool + speculative_tokens(model, deployment), pool)
+    ring = pool * (1 << (pools - 1).bit_length())
+    if settings.block_size % ring:
+        raise engine_refuses(
+            "tail-ring-divides-block",
+            "AssertionError",
+            "specs",
+            f"a tail ring of {ring} tokens does not divide the block of {settings.block_size}",
+            "vllm/models/glm5next/common/attention.py: Glm5NextTailCache.get_kv_cache_spec",
+        )
     width = cls.cache.bytes_per_entry // TAIL_SLOTS
     return attention_spec(
         "KpoolTailSpec",
