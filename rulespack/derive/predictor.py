@@ -72,12 +72,14 @@ def predictor(
     config: Config,
     layers: Sequence[Layer],
     modules: int | None = None,
+    lookup: tuple[AnyNode, ...] | None = None,
     before_layers: tuple[AnyNode, ...] = (),
     after_layers: tuple[AnyNode, ...] = FINAL_NORM,
 ) -> Predictor:
     """The predictor whose ``modules`` hold these layers one after another; one layer each where it is left out.
 
-    No layers, no predictor. It drafts one token with each module. ``before_layers`` and ``after_layers`` are what all
+    No layers, no predictor. It drafts one token with each module. ``lookup`` is its token lookup where it is not one in
+    the target's table, divided over ranks. ``before_layers`` and ``after_layers`` are what all
     modules share between the lookup and their first layer, and between their last layer and the LM head.
     """
     if not layers:
@@ -90,7 +92,7 @@ def predictor(
         method="mtp",
         num_spec_tokens=count,
         modules=count,
-        embedding=(*draft_lookup(config, "mtp"), *before_layers),
+        embedding=(*(lookup or draft_lookup(config, "mtp")), *before_layers),
         stack=Stack(pattern=names, repeat=1),
         head=(*after_layers, draft_lm_head(config, "mtp")),
     )

@@ -292,3 +292,43 @@ def test_a_step_predicts_where_it_lists_no_layer_types(write: Write) -> None:
     graph = derive_file(write(unlisted))
     assert drafter(graph).modules == 3
     assert drafter(graph).stack.pattern == ("mtp_full_dense", "mtp_sliding_dense", "mtp_full_dense")
+
+
+def test_dots3_predicts_without_experts_and_with_a_table_of_its_own() -> None:
+    graph = load_model("dots3-note")
+    draft = drafter(graph)
+    assert draft.stack.pattern == ("mtp_sliding_dense",)
+    assert [use.cache.name for use in draft_caches(graph)] == ["swa"]
+    assert parameters(graph).by_role("speculator")["mtp_embed_tokens"].elements == 152064 * 5120
+
+
+def test_dots3_may_type_its_draft_modules(write: Write) -> None:
+    data = json.loads((root() / "dots3-note" / "config.json").read_text())
+    typed = {**data, "mtp_layer_types": ["full_attention"]}
+    assert [use.cache.name for use in draft_caches(derive_file(write(typed)))] == ["index", "kv"]
+    for wrong in (["full_attention"] * 2, ["half_attention"]):
+        with pytest.raises(InvalidConfig, match="mtp_layer_types"):
+            derive_file(write({**data, "mtp_layer_types": wrong}))
+
+
+def test_a_kimi_k3_with_a_module_predicts_with_latent_attention_and_plain_residuals(write: Write) -> None:
+    """The published one counts none."""
+    assert load_model("kimi-k3").speculator is None
+    data = json.loads((root() / "kimi-k3" / "config.json").read_text())
+    data["text_config"]["num_nextn_predict_layers"] = 1
+    graph = derive_file(write(data))
+    (kind,) = layers(graph, drafter(graph).stack)
+    assert kind.id == "mtp_mla_moe"
+    assert {node.bytes_per_token for node in kind.nodes if node.role in ("input_norm", "post_attn_norm")} == {None}
+
+
+def test_an_inkling_counts_its_modules_beside_its_text_configuration(write: Write) -> None:
+    data = json.loads((root() / "inkling" / "config.json").read_text())
+    assert derive_file(write(data)).speculator is None
+    stated = {"num_nextn_predict_layers": 2, "local_layer_ids": [0], "chain_hidden_post_norm": True}
+    graph = derive_file(write({**data, "mtp_config": stated}))
+    assert drafter(graph).stack.pattern == ("mtp_sliding_dense", "mtp_full_dense")
+    assert [use.cache.name for use in draft_caches(graph)] == ["conv_state", "kv"] * 2
+    assert [node.role for node in drafter(graph).head] == ["mtp_final_norm", "mtp_lm_head"]
+    unchained = derive_file(write({**data, "mtp_config": {**stated, "chain_hidden_post_norm": False}}))
+    assert [node.role for node in drafter(unchained).head] == ["mtp_lm_head"]

@@ -1,6 +1,6 @@
 """dots3.note: sliding windows over wide latents, sparse full layers over narrower ones, both with gated outputs.
 
-Source: 0.31.0, models/dots3_note/nvidia/{model,attention,multimodal}.py; the MoE is DeepSeek's.
+Source: 0.31.0, models/dots3_note/nvidia/{model,mtp,attention,multimodal}.py; the MoE is DeepSeek's.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from rulespack.derive.latent import (
     sparse_attention,
 )
 from rulespack.derive.layers import Layer
+from rulespack.derive.predictor import draft_lookup, module_count, predictor, predictor_layer
 from rulespack.graph.model import Cache
 from rulespack.graph.vocabulary import DTYPE_BITS
 
@@ -42,11 +43,8 @@ def build(config: Config) -> Parts:
     width = text.integer("moe_intermediate_size")
     first = text.integer("first_k_dense_replace", minimum=0)
     step = text.integer("moe_layer_freq", default=1)
-    layers = []
-    for index, layer_type in enumerate(per_layer(config, "layer_types", stated, (SLIDING, FULL))):
-        sparse = index >= first and index % step == 0
-        slides = layer_type == SLIDING
-        layer = Layer(f"{'sliding' if slides else 'full'}_{'moe' if sparse else 'dense'}")
+
+    def add_layer(layer: Layer, index: int, slides: bool, sparse: bool) -> Layer:
         layer.add(norm("input_norm"))
         _attention(layer, config, f"layers.{index}.self_attn", full, sliding, window if slides else None, indexer)
         layer.add(norm("post_attn_norm"))
@@ -56,8 +54,45 @@ def build(config: Config) -> Parts:
             experts(layer, config, MoE(module=module, count=count, top_k=top_k, width=width, shared_width=shared))
         else:
             dense_mlp(layer, config, module, text.integer("intermediate_size"))
-        layers.append(layer)
-    return Parts(layers=layers, embedding=embedding(config), head=head(config))
+        return layer
+
+    def label(slides: bool, sparse: bool) -> str:
+        return f"{'sliding' if slides else 'full'}_{'moe' if sparse else 'dense'}"
+
+    layers = []
+    for index, layer_type in enumerate(per_layer(config, "layer_types", stated, (SLIDING, FULL))):
+        slides, sparse = layer_type == SLIDING, index >= first and index % step == 0
+        layers.append(add_layer(Layer(label(slides, sparse)), index, slides, sparse))
+    drafts = []
+    for index, layer_type in enumerate(_draft_types(config), start=config.layers):
+        slides = layer_type == SLIDING
+        form = config.weights.of_linear(f"layers.{index}.eh_proj")
+        # No layer past the last has experts.
+        drafts.append(add_layer(predictor_layer(config, label(slides, False), form), index, slides, False))
+    # The checkpoint holds a vocabulary table for the draft module alone.
+    table, summed = draft_lookup(config, "mtp")
+    draft = predictor(config, drafts, lookup=(msgspec.structs.replace(table, aliases=None), summed))
+    return Parts(
+        layers=layers,
+        embedding=embedding(config),
+        head=head(config),
+        draft_kinds=draft.kinds,
+        speculator=draft.speculator,
+    )
+
+
+def _draft_types(config: Config) -> tuple[str, ...]:
+    """One type for each draft module: as listed, else windows."""
+    text, key = config.text, "mtp_layer_types"
+    modules = module_count(config, default=1)
+    stated = text.optional_strings(key)
+    if stated is None:
+        return (SLIDING,) * modules
+    if len(stated) != modules:
+        text.refuse(key, f"lists {len(stated)} layers and there are {modules} draft modules; list one for each")
+    if set(stated) - {SLIDING, FULL}:
+        text.refuse(key, f"lists a type that is not known; known are {SLIDING} and {FULL}")
+    return stated
 
 
 def _gated(config: Config, shape: Latent, key: str) -> Latent:

@@ -1,11 +1,13 @@
 """Inkling: short convolutions over keys, values and both halves' outputs in every layer, windows and full attention.
 
-Source: 0.31.0, models/inkling/configs.py, models/inkling/nvidia/{model,attention,moe,mlp,sconv_swa_attn}.py.
+Source: 0.31.0, models/inkling/configs.py, models/inkling/nvidia/{model,mtp,attention,moe,mlp,sconv_swa_attn}.py.
 """
 
 from __future__ import annotations
 
 from typing import Final
+
+import msgspec
 
 from rulespack.derive.blocks import (
     TENSOR_PARALLEL,
@@ -22,6 +24,7 @@ from rulespack.derive.blocks import (
 from rulespack.derive.config import Config, Served
 from rulespack.derive.family import Family, Parts
 from rulespack.derive.layers import Layer
+from rulespack.derive.predictor import EMBEDDING, FINAL_NORM, NONE, Predictor, predictor, predictor_layer
 from rulespack.graph.model import AnyNode, Attention, Cache, Elementwise, Gather
 from rulespack.graph.vocabulary import DTYPE_BITS
 
@@ -38,23 +41,64 @@ def build(config: Config) -> Parts:
     taps = text.optional_integer("sconv_kernel_size") or text.optional_integer("conv_kernel_size") or TAPS
     dense = text.integer("dense_mlp_idx", minimum=0, default=0)
     dense_width, width = _widths(config)
-    layers = []
-    for index in range(config.layers):
-        slides = index in local
-        sparse = index >= dense
-        layer = Layer(f"{'sliding' if slides else 'full'}_{'moe' if sparse else 'dense'}")
+
+    def add_layer(layer: Layer, config: Config, module: str, slides: bool, sparse: bool) -> Layer:
         layer.add(norm("input_norm"))
-        _attention(layer, config, f"layers.{index}.attn", _node(config, slides, taps))
+        _attention(layer, config, f"{module}.attn", _node(config, slides, taps))
         _convolved(layer, config, "attn_sconv")
         layer.add(norm("post_attn_norm"))
-        module = f"layers.{index}.mlp"
         if sparse:
-            experts(layer, config, _moe(config, module, width))
+            experts(layer, config, _moe(config, f"{module}.mlp", width))
         else:
-            dense_mlp(layer, config, module, dense_width)
+            dense_mlp(layer, config, f"{module}.mlp", dense_width)
         _convolved(layer, config, "mlp_sconv")
-        layers.append(layer)
-    return Parts(layers=layers, embedding=_embedding(config), head=head(config))
+        return layer
+
+    def label(slides: bool, sparse: bool) -> str:
+        return f"{'sliding' if slides else 'full'}_{'moe' if sparse else 'dense'}"
+
+    layers = []
+    for index in range(config.layers):
+        slides, sparse = index in local, index >= dense
+        layers.append(add_layer(Layer(label(slides, sparse)), config, f"layers.{index}", slides, sparse))
+    drafting = _drafting(config)
+    drafts = [
+        add_layer(predictor_layer(config, label(slides, False)), drafting, "mtp", slides, False)
+        for slides in _draft_windows(config)
+    ]
+    draft = _predictor(config, drafts)
+    return Parts(
+        layers=layers,
+        embedding=_embedding(config),
+        head=head(config),
+        draft_kinds=draft.kinds,
+        speculator=draft.speculator,
+    )
+
+
+def _draft_windows(config: Config) -> list[bool]:
+    """Whether each draft module has a window. They stand beside the text configuration, whatever it says itself."""
+    section = config.root.optional_section("mtp_config")
+    if section is None:
+        return []
+    local = section.optional_integers("local_layer_ids") or ()
+    return [index in local for index in range(section.integer("num_nextn_predict_layers", minimum=0, default=0))]
+
+
+def _drafting(config: Config) -> Config:
+    """The draft modules keep the model's own dtype, whatever the checkpoint's quantization."""
+    weights = msgspec.structs.replace(config.weights, linear=config.weights.plain, listed=None)
+    return msgspec.structs.replace(config, weights=weights)
+
+
+def _predictor(config: Config, drafts: list[Layer]) -> Predictor:
+    """The table is the target's, on every rank whole; a norm after each module where the file asks for one."""
+    if not drafts:
+        return NONE
+    table = _embedding(config)[0]
+    lookup = msgspec.structs.replace(table, role="mtp_embed_tokens", aliases=EMBEDDING)
+    chained = config.root.section("mtp_config").boolean("chain_hidden_post_norm", default=False)
+    return predictor(config, drafts, lookup=(lookup,), after_layers=FINAL_NORM if chained else ())
 
 
 def _widths(config: Config) -> tuple[int, int]:

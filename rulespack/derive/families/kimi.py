@@ -1,6 +1,6 @@
 """Kimi Linear and Kimi K3: Kimi delta attention, latent attention in every few layers, a mixture of experts.
 
-Source: 0.31.0, models/kimi_k3/nvidia/{model,kda,mla,latent_moe_runner}.py,
+Source: 0.31.0, models/kimi_k3/nvidia/{model,mtp,kda,mla,latent_moe_runner}.py,
 model_executor/layers/mamba/gdn/kimi_gdn_linear_attn.py; class defaults from
 transformers_utils/configs/{kimi_linear,kimi_k3}.py.
 """
@@ -27,9 +27,12 @@ from rulespack.derive.config import Config, Served
 from rulespack.derive.family import Family, Parts
 from rulespack.derive.latent import Gate, Latent, latent_attention, read_latent
 from rulespack.derive.layers import Layer
+from rulespack.derive.predictor import module_count, predictor, predictor_layer
 from rulespack.graph.model import AnyNode, Elementwise, RecurrentUpdate
 from rulespack.graph.vocabulary import DTYPE_BITS
 
+#: The class whose checkpoints may carry draft modules.
+K3 = "KimiK3ForConditionalGeneration"
 #: What the rows of the fused projection are padded to where the gate has its full rank.
 ALIGNMENT = 16
 
@@ -53,10 +56,8 @@ def build(config: Config) -> Parts:
     every = text.optional_integer("attn_res_block_size")
     first = text.integer("first_k_dense_replace", minimum=0, default=0)
     step = text.integer("moe_layer_freq", default=1)
-    layers = []
-    for index, recurrent in enumerate(_recurrent(config)):
-        sparse = text.has("num_experts") and index >= first and index % step == 0
-        layer = Layer(f"{'kda' if recurrent else 'mla'}_{'moe' if sparse else 'dense'}")
+
+    def add_layer(layer: Layer, index: int, recurrent: bool, every: int | None) -> Layer:
         layer.add(_residual("input_norm", config, every, index, late=False))
         module = f"layers.{index}.self_attn"
         if recurrent:
@@ -64,12 +65,32 @@ def build(config: Config) -> Parts:
         else:
             latent_attention(layer, config, module, latent)
         layer.add(_residual("post_attn_norm", config, every, index, late=True))
-        if sparse:
+        if sparse(index):
             experts(layer, config, _moe(config, f"layers.{index}.block_sparse_moe"))
         else:
             dense_mlp(layer, config, f"layers.{index}.mlp", text.integer("intermediate_size"))
-        layers.append(layer)
-    return Parts(layers=layers, embedding=embedding(config), head=_head(config, every))
+        return layer
+
+    def sparse(index: int) -> bool:
+        return text.has("num_experts") and index >= first and index % step == 0
+
+    def label(index: int, recurrent: bool) -> str:
+        return f"{'kda' if recurrent else 'mla'}_{'moe' if sparse(index) else 'dense'}"
+
+    # Latent attention with plain residuals.
+    past = range(config.layers, config.layers + (module_count(config) if config.architecture == K3 else 0))
+    drafts = [add_layer(predictor_layer(config, label(index, False)), index, False, None) for index in past]
+    draft = predictor(config, drafts)
+    return Parts(
+        layers=[
+            add_layer(Layer(label(index, recurrent)), index, recurrent, every)
+            for index, recurrent in enumerate(_recurrent(config))
+        ],
+        embedding=embedding(config),
+        head=_head(config, every),
+        draft_kinds=draft.kinds,
+        speculator=draft.speculator,
+    )
 
 
 def _read_delta(config: Config) -> Delta:
@@ -187,7 +208,7 @@ def _head(config: Config, every: int | None) -> tuple[AnyNode, ...]:
 FAMILY = Family(
     serves={
         "KimiLinearForCausalLM": Served(max_positions=4096),
-        "KimiK3ForConditionalGeneration": Served(multimodal=True, lifts_quantization=True, max_positions=4096),
+        K3: Served(multimodal=True, lifts_quantization=True, max_positions=4096),
     },
     build=build,
 )
