@@ -32,14 +32,16 @@ def kernel_block_check(
 ) -> None:
     """Refused by the engine where no kernel block that every backend of a group runs divides the group's block.
 
-    Backends that were selected accept the block size by then; those a model hands to its layers may not.
+    One selected backend accepts the block size by then; those a model hands to its layers may not, nor the second of
+    two where the release asks the first alone.
     """
     if all(cls.layer_class in SELF_FITTING for cls in model.classes):
-        return
+        if len({part.backend for part in resolution.backends}) == 1:
+            return
     for group in groups:
         kernels: list[Kernel] = []
         for part in resolution.backends:
-            if part.caches[0] in group.caches:
+            if not set(group.caches).isdisjoint(part.caches):
                 cls = model.classes[model.class_of[part.caches[0]]]
                 if cls.layer_class in STATE_LAYERS:
                     continue

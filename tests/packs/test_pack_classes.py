@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from small_graphs import RELEASES, full, graph_of, plan, sliding
+from small_graphs import RELEASES, full, graph_of, latent, plan, sliding
 
 import rulespack
 from rulespack import Refused
@@ -61,3 +61,15 @@ def test_a_class_that_ties_its_head_everywhere_cannot_be_cut_into_stages(release
 def test_a_window_never_takes_the_large_blocks_of_its_backend() -> None:
     answer = plan("0.31.0", graph_of([sliding(4096, n_q=32), full(n_q=32)]), gpu="B200", block_size=128)
     assert [answer.specs[spec].block_size for _, spec in answer.caches] == [64, 128]
+
+
+def test_two_backends_must_share_a_block_where_the_first_alone_was_asked() -> None:
+    # Layer 0 keeps bf16 and runs in blocks of 16; the fp8 kernel of the others runs in blocks of 64 and no other.
+    graph = graph_of([latent()] * 4)
+    asked = {"kv_cache_dtype": "fp8", "kv_cache_dtype_skip_layers": ["0"]}
+    with pytest.raises(Refused) as refused:
+        plan("0.29.0", graph, **asked)
+    assert (refused.value.by, refused.value.type, refused.value.stage) == ("engine", "ValueError", "worker_kv_cache")
+    assert refused.value.plan is not None
+    assert refused.value.plan.resolved.block_size == 32
+    assert plan("0.31.0", graph, **asked).resolved.block_size == 64
