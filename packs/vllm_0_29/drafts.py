@@ -121,20 +121,9 @@ def read_draft(rules: Rules, graph: ModelGraph, model: Model, deployment: Deploy
 
 def own_draft(graph: ModelGraph, model: Model, method: str) -> Draft:
     """The module inside the target's checkpoint, which the graph's ``speculator`` describes."""
-    own = graph.speculator
-    if own is None:
-        raise not_modelled("draft-described", f"the graph of {model.name} does not say which draft module it carries")
-    if own.method != method and not (method == "mtp" and model.architecture.draft_names.mtp_layers):
-        if method == "dspark":
-            raise engine_refuses(
-                "draft-in-checkpoint",
-                "ValueError",
-                "construct",
-                f"the checkpoint of {model.name} carries no {method} module: it names no mask token",
-                "vllm/v1/worker/gpu/spec_decode/dspark: the speculator's setup",
-            )
-        raise invalid("draft-in-checkpoint", f"the checkpoint of {model.name} carries no {method} module")
-    names = model.architecture.draft_names
+    own, names = graph.speculator, model.architecture.draft_names
+    if own is None or (own.method != method and not (method == "mtp" and names.mtp_layers)):
+        raise _no_module(model, method)
     if own.method == method:
         count, modules = len(own.stack.pattern) * own.stack.repeat, own.modules
     else:
@@ -144,6 +133,21 @@ def own_draft(graph: ModelGraph, model: Model, method: str) -> Draft:
     offset = model.num_layers if names.counted_on else 0
     default = own.num_spec_tokens if method == "dspark" else modules
     return _draft(graph, own.stack, architecture, method, offset, count, default, modules=modules)
+
+
+def _no_module(model: Model, method: str) -> Refused:
+    if method == "dspark":
+        return engine_refuses(
+            "draft-in-checkpoint",
+            "ValueError",
+            "construct",
+            f"the checkpoint of {model.name} carries no {method} module: it names no mask token",
+            "vllm/v1/worker/gpu/spec_decode/dspark: the speculator's setup",
+        )
+    error = model.architecture.draft_names.without
+    return engine_refuses(
+        "draft-in-checkpoint", error, "config", f"the checkpoint of {model.name} carries no {method} module", SOURCE
+    )
 
 
 def separate_draft(rules: Rules, model: Model, draft: ModelGraph, method: str, deployment: Deployment) -> Draft:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from rulespack.errors import Refused, engine_refuses, not_modelled
 from rulespack.kv.specs import DTYPE_BYTES, Spec, attention_spec
 from vllm_0_29.backend_facts import handed
-from vllm_0_29.model import Architecture, CacheName
+from vllm_0_29.model import Architecture, CacheName, DraftNames
 from vllm_0_29.specs import Builder, local_heads, stored_dtype
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ CONV, ATTENTION = "InklingConvState", "InklingAttention"
 #: In the order a layer registers its caches.
 ARCHITECTURES: Final = {
     "InklingForConditionalGeneration": Architecture(
-        caches={"conv_state": CacheName(".conv_state", CONV), "kv": CacheName(".attn", ATTENTION)}
+        caches={"conv_state": CacheName(".conv_state", CONV), "kv": CacheName(".attn", ATTENTION)},
+        draft_names=DraftNames(without="ValidationError"),
     ),
 }
 

@@ -14,7 +14,7 @@ import msgspec
 from rulespack.kv.specs import Spec
 from vllm_0_29.backend_facts import Kernel, fa_version, handed
 from vllm_0_29.backends import forced_backend, select, wants
-from vllm_0_29.model import Architecture, CacheName
+from vllm_0_29.model import Architecture, CacheName, DraftNames
 from vllm_0_29.specs import Builder
 
 if TYPE_CHECKING:
@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 ATTENTION: Final = "MiMoV2Attention"
 FLASH, TRITON = "FLASH_ATTN_DIFFKV", "TRITON_ATTN_DIFFKV"
 
-MIMO: Final = Architecture(caches={"kv": CacheName(".self_attn.attn", ATTENTION)}, cache_dtype_ignored=True)
+MIMO: Final = Architecture(
+    caches={"kv": CacheName(".self_attn.attn", ATTENTION)},
+    cache_dtype_ignored=True,
+    draft_names=DraftNames(prefix="model.mtp.layers.", counted_on=False),
+)
 ARCHITECTURES: Final = {
     "MiMoV2FlashForCausalLM": MIMO,
     "MiMoV2ForCausalLM": MIMO,

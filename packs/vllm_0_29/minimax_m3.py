@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from rulespack.kv.specs import DTYPE_BYTES, Spec, attention_spec
 from vllm_0_29.backend_facts import Kernel, handed
-from vllm_0_29.model import Architecture, CacheName
+from vllm_0_29.model import Architecture, CacheName, DraftNames
 from vllm_0_29.specs import Builder, local_heads, stored_dtype
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ ARCHITECTURES: Final = {
         prefix="language_model.model.layers.",
         caches={"index": CacheName(".self_attn.attn.index_cache", INDEX), "kv": CacheName(".self_attn.attn")},
         indexed={"kv": MAIN},
+        draft_names=DraftNames(counted_on=False),
     ),
 }
 

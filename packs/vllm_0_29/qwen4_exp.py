@@ -16,7 +16,7 @@ from rulespack.kv.specs import DTYPE_BYTES, Spec, attention_spec
 from vllm_0_29.backend_facts import BLHNC, BLNHC, Kernel, handed
 from vllm_0_29.backends import model_dtype
 from vllm_0_29.drafts import speculative_tokens
-from vllm_0_29.model import REPLICATED_STATE, Architecture, CacheName, StateFacts
+from vllm_0_29.model import REPLICATED_STATE, Architecture, CacheName, DraftNames, StateFacts
 from vllm_0_29.specs import Builder, local_heads, stored_dtype
 from vllm_0_29.state import state_spec
 
@@ -58,6 +58,7 @@ ARCHITECTURES: Final = {
             "kv": CacheName(".self_attn.attn", MAIN),
         },
         state=StateFacts(backend="GDN_ATTN"),
+        draft_names=DraftNames(prefix="mtp.layers."),
         check=check,
     ),
 }

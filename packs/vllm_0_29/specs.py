@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from rulespack.errors import engine_refuses
 from rulespack.kv.specs import DTYPE_BYTES, Spec, attention_spec
 from vllm_0_29.backends import wants
@@ -71,6 +73,8 @@ def attention(
     if node.window is not None:
         padded = settings.skip_page_bytes
         want = wants(rules, model, deployment, cls, part.cache_dtype, part.cache_dtype)
+        if cls.draft and model.draft is not None and model.draft.separate:
+            want = msgspec.structs.replace(want, model_head_size=node.d_h)  # its own model is asked about
         size = rules.window_block_size(backend, want, settings.block_size, slots * content, padded)
     return attention_spec(
         "FullAttentionSpec" if node.window is None else "SlidingWindowSpec",
