@@ -145,10 +145,8 @@ def test_every_difference_of_a_plan_is_told() -> None:
             if was != is_now and None not in (was, is_now):
                 assert said[f"resolved.{key}"] == (was, is_now)
                 told += 1
-        if one.old["plan"].get("capacity") != one.new["plan"].get("capacity"):
-            assert said["capacity.tokens"] == (
-                one.old["plan"]["capacity"]["tokens"],
-                one.new["plan"]["capacity"]["tokens"],
-            )
+        tokens = [(side["plan"].get("capacity") or {}).get("tokens") for side in (one.old, one.new)]
+        if tokens[0] != tokens[1]:
+            assert said["capacity.tokens"] == tuple(tokens)
             told += 1
     assert told > 40
