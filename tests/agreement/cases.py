@@ -30,11 +30,6 @@ class Case(msgspec.Struct, frozen=True, eq=False):
         """Release, model and case, as a test's name shows them."""
         return f"{self.release}-{self.model}-{self.name}"
 
-    @property
-    def drafts(self) -> bool:
-        """Whether a speculative method was asked for, which the packs do not model yet."""
-        return "speculative_config" in self.deployment
-
 
 @cache
 def recorded() -> tuple[Case, ...]:

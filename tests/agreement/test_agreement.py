@@ -1,4 +1,4 @@
-"""Every recorded case, both releases: our answer is the engine's, or it says that it is not modelled."""
+"""Every recorded case, both releases: our answer is the engine's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from rulespack import catalog, releases
 
 from .cases import RECORDINGS, Case, recorded
-from .compare import ELSEWHERE, answer, judged, same
+from .compare import ELSEWHERE, judged, same
 from .score import END, MARK, shown, table
 
 #: Models that stay recorded for every release, whatever is added: the catalog this project began with.
@@ -30,27 +30,15 @@ KEPT = frozenset(
 #: What 0.29.0 was not asked about: it cannot load the first, and the second was recorded for 0.31.0 alone.
 NOT_RECORDED = {("0.29.0", "deepseek-v4.1-flash"), ("0.29.0", "mistral-small-4-119b-2603")}
 
-MODELLED = [case for case in recorded() if not case.drafts]
-DRAFTING = [case for case in recorded() if case.drafts]
-
 
 def case(release: str, model: str, name: str) -> Case:
     return next(c for c in recorded() if (c.release, c.model, c.name) == (release, model, name))
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in MODELLED])
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in recorded()])
 def test_the_pack_answers_as_the_release_did(case: Case) -> None:
     verdict = judged(case)
     assert verdict.kind == "equal", "\n".join(map(str, verdict.differences)) or verdict.rule
-
-
-@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in DRAFTING])
-def test_a_drafter_is_answered_as_the_release_did_or_refused_by_name_and_never_guessed(case: Case) -> None:
-    verdict = judged(case)
-    assert verdict.kind in ("equal", "refused"), "\n".join(map(str, verdict.differences))
-    if verdict.kind == "refused":
-        assert answer(case)["refused"]["by"] == "pack"
-        assert answer(case)["refused"]["reason"]
 
 
 def test_every_case_of_every_file_is_compared() -> None:
@@ -59,10 +47,10 @@ def test_every_case_of_every_file_is_compared() -> None:
         for file in RECORDINGS.rglob("*.json")
         for name in json.loads(file.read_text(encoding="utf-8"))["cases"]
     }
-    compared = {(c.release, c.model, c.name) for c in MODELLED + DRAFTING}
+    compared = {(c.release, c.model, c.name) for c in recorded()}
     assert compared == held
-    assert all(judged(c).facts > 20 for c in MODELLED if c.plan is not None)
-    assert all(judged(c).facts >= 3 for c in MODELLED)
+    assert all(judged(c).facts > 20 for c in recorded() if c.plan is not None)
+    assert all(judged(c).facts >= 3 for c in recorded())
 
 
 def test_every_kept_model_is_recorded_for_every_release() -> None:

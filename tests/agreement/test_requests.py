@@ -15,7 +15,7 @@ from rulespack import Deployment
 
 from .cases import Case, planned, recorded
 
-PLANNED = [case for case in recorded() if case.plan is not None and case.refused is None and not case.drafts]
+PLANNED = [case for case in recorded() if case.plan is not None and case.refused is None]
 #: Where the counts behave differently: windows, chunks, rings, several groups, sharding.
 TELLING = {
     "default": [

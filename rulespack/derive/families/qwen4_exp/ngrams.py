@@ -114,6 +114,7 @@ def ngram_embedding(layer: Layer, config: Config, shape: Ngrams, module: str) ->
     layer.add(Elementwise(role="ngram_gate", tp="replicated", bytes_per_token=moved))
     update = RecurrentUpdate(
         role="ple",
+        tp="replicated",
         recurrent_kind="short_conv",
         n_heads=shape.channels,
         state_size=shape.kernel - 1,
