@@ -77,15 +77,16 @@ def build(config: Config) -> Parts:
     def label(index: int, recurrent: bool) -> str:
         return f"{'kda' if recurrent else 'mla'}_{'moe' if sparse(index) else 'dense'}"
 
+    layers = [
+        add_layer(Layer(label(index, recurrent)), index, recurrent, every)
+        for index, recurrent in enumerate(_recurrent(config))
+    ]
     # Latent attention with plain residuals.
     past = range(config.layers, config.layers + (module_count(config) if config.architecture == K3 else 0))
     drafts = [add_layer(predictor_layer(config, label(index, False)), index, False, None) for index in past]
     draft = predictor(config, drafts)
     return Parts(
-        layers=[
-            add_layer(Layer(label(index, recurrent)), index, recurrent, every)
-            for index, recurrent in enumerate(_recurrent(config))
-        ],
+        layers=layers,
         embedding=embedding(config),
         head=_head(config, every),
         draft_kinds=draft.kinds,

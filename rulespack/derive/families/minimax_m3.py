@@ -67,6 +67,10 @@ def build(config: Config) -> Parts:
     def label(selects: bool, sparse: bool) -> str:
         return f"{'sparse' if selects else 'full'}_{'moe' if sparse else 'dense'}"
 
+    layers = [
+        add_layer(Layer(label(selects, sparse)), f"layers.{index}", selects, sparse)
+        for index, (selects, sparse) in enumerate(zip(_selecting(config, selection), _moe(config), strict=True))
+    ]
     drafts = []
     for index in range(_modules(config, selection)):
         module = f"mtp.layers.{index}"
@@ -74,10 +78,7 @@ def build(config: Config) -> Parts:
         drafts.append(add_layer(predictor_layer(config, label(True, True), form), module, True, True))
     draft = predictor(config, drafts)
     return Parts(
-        layers=[
-            add_layer(Layer(label(selects, sparse)), f"layers.{index}", selects, sparse)
-            for index, (selects, sparse) in enumerate(zip(_selecting(config, selection), _moe(config), strict=True))
-        ],
+        layers=layers,
         embedding=embedding(config),
         head=head(config),
         draft_kinds=draft.kinds,

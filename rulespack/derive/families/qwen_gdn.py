@@ -61,6 +61,10 @@ def build(config: Config) -> Parts:
     def label(index: int, kind: str) -> str:
         return f"{'gdn' if kind == LINEAR else 'full'}_{'moe' if _is_sparse(config, index) else 'dense'}"
 
+    layers = [
+        add_layer(Layer(label(index, kind)), index, kind, f"layers.{index}")
+        for index, kind in enumerate(_types(config))
+    ]
     # The draft's layers count from 0, and what comes before them is one for all.
     drafts = [
         add_layer(Layer(f"mtp_{label(index, FULL)}"), index, FULL, f"mtp.layers.{index}")
@@ -68,10 +72,7 @@ def build(config: Config) -> Parts:
     ]
     draft = predictor(config, drafts, before_layers=joined(config, _fused_format(config), gathered=True))
     return Parts(
-        layers=[
-            add_layer(Layer(label(index, kind)), index, kind, f"layers.{index}")
-            for index, kind in enumerate(_types(config))
-        ],
+        layers=layers,
         embedding=embedding(config),
         head=head(config),
         draft_kinds=draft.kinds,

@@ -49,6 +49,10 @@ def build(config: Config) -> Parts:
     def label(index: int, kind: str) -> str:
         return f"{'sliding' if kind == SLIDING else 'full'}_{'moe' if index in sparse else 'dense'}"
 
+    layers = [
+        add_layer(Layer(label(index, kind)), index, kind, f"layers.{index}")
+        for index, kind in enumerate(_types(config))
+    ]
     drafts = []
     for index in range(config.layers, config.layers + _modules(config)):
         kind = _alternating(index)
@@ -56,10 +60,7 @@ def build(config: Config) -> Parts:
         drafts.append(add_layer(layer, index, kind, f"layers.{index}.mtp_block"))
     draft = predictor(config, drafts)
     return Parts(
-        layers=[
-            add_layer(Layer(label(index, kind)), index, kind, f"layers.{index}")
-            for index, kind in enumerate(_types(config))
-        ],
+        layers=layers,
         embedding=embedding(config),
         head=head(config),
         draft_kinds=draft.kinds,

@@ -65,6 +65,10 @@ def build(config: Config) -> Parts:
         name = f"{'gdn' if kind == LINEAR else 'full'}_{'moe' if _is_sparse(config, index) else 'dense'}"
         return f"{name}_ngram" if index in ngrams else name
 
+    layers = [
+        add_layer(Layer(label(index, kind)), index, kind, f"layers.{index}")
+        for index, kind in enumerate(_types(config))
+    ]
     drafts = [
         add_layer(Layer(f"mtp_{label(index, FULL[0])}"), index, FULL[0], f"mtp.layers.{index - config.layers}")
         for index in range(config.layers, config.layers + module_count(config, "mtp_num_hidden_layers", default=1))
@@ -76,10 +80,7 @@ def build(config: Config) -> Parts:
         after_layers=_collapsed(config, streams, "mtp_final"),
     )
     return Parts(
-        layers=[
-            add_layer(Layer(label(index, kind)), index, kind, f"layers.{index}")
-            for index, kind in enumerate(_types(config))
-        ],
+        layers=layers,
         embedding=embedding(config),
         head=(*_collapsed(config, streams, "final"), head(config)[-1]),
         draft_kinds=draft.kinds,
