@@ -1,0 +1,1 @@
+"""The documents: every block of them is run, and what they show is what happens."""
