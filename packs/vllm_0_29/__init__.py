@@ -23,6 +23,7 @@ from vllm_0_29 import (
     scheduler,
     specs,
     state,
+    weights,
 )
 from vllm_0_29.model import STATE_LAYER
 from vllm_0_29.pack import Pack
@@ -62,6 +63,8 @@ RULES = Rules(
     async_scheduling=scheduler.async_scheduling,
     in_flight_tokens=scheduler.in_flight_tokens,
     mamba_mode=state.mamba_mode,
+    weight_layout=weights.weight_layout,
+    expert_multiples=weights.expert_multiples,
     state_dtypes=state.state_dtypes,
     state_page_bytes=state.page_bytes,
     pooled_block=state.no_pool,

@@ -12,7 +12,17 @@ from rulespack.errors import engine_refuses, not_modelled
 from rulespack.graph.memo import PerGraph
 from rulespack.graph.model import ModelGraph
 from rulespack.graph.problems import Problem
-from rulespack.hooks import Accepts, CacheDtype, Grouping, OwnedCaches, Pool, Resolution, Rule, hookimpl
+from rulespack.hooks import (
+    Accepts,
+    CacheDtype,
+    Grouping,
+    OwnedCaches,
+    Pool,
+    Resolution,
+    Rule,
+    WeightLayout,
+    hookimpl,
+)
 from rulespack.kv.pages import PageCount
 from rulespack.kv.plan import Reason, Resolved
 from rulespack.kv.specs import Spec
@@ -204,6 +214,11 @@ class Pack:
     ) -> Grouping:
         """The groups in the engine's order and the bytes of a block."""
         return self.rules.groups(self.rules, self._model(graph, deployment), deployment, resolution, owned)
+
+    @hookimpl
+    def weight_layout(self, graph: ModelGraph, deployment: Deployment) -> WeightLayout | None:
+        """How the weights are laid out over the ranks; None where that is not modelled."""
+        return self.rules.weight_layout(self.rules, self._model(graph, deployment), graph, deployment)
 
     @hookimpl
     def window_pages_per_request(self, deployment: Deployment, resolution: Resolution, spec: Spec) -> PageCount:

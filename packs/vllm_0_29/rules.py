@@ -13,7 +13,7 @@ import msgspec
 
 from rulespack.deployment import Deployment
 from rulespack.graph.model import ModelGraph, Positions
-from rulespack.hooks import CacheDtype, CacheGroup, Grouping, LayerBackend, OwnedCaches, Pool, Resolution
+from rulespack.hooks import CacheDtype, CacheGroup, Grouping, LayerBackend, OwnedCaches, Pool, Resolution, WeightLayout
 from rulespack.kv.pages import PageCount
 from rulespack.kv.plan import Reason
 from rulespack.kv.specs import Spec
@@ -115,6 +115,10 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     idle_backends: frozenset[str]
     flash_attn_version: Callable[[Model, Deployment, str], int | None]
     select_backends: Callable[[Rules, Model, Deployment, CacheDtype, Reasons], tuple[LayerBackend, ...]]
+
+    # weights
+    weight_layout: Callable[[Rules, Model, ModelGraph, Deployment], WeightLayout | None]
+    expert_multiples: Callable[[str, str, int, Deployment], tuple[int, int] | None]
 
     # recurrent state
     state_dtypes: Callable[[Model, Deployment, CacheClass], tuple[str, str]]

@@ -29,6 +29,7 @@ from vllm_0_31 import (
     scheduler,
     sparse_mla,
     state,
+    weights,
 )
 
 RULES = msgspec.structs.replace(
@@ -54,6 +55,7 @@ RULES = msgspec.structs.replace(
     own_draft=drafts.own_draft,
     draft_groups=drafts.draft_groups,
     scaled_length=lengths.scaled_length,
+    expert_multiples=weights.expert_multiples,
     state_dtypes=state.state_dtypes,
     state_page_bytes=state.page_bytes,
     pooled_block=glm5_next.pooled_block,

@@ -57,6 +57,7 @@ def test_a_plan_for_programs(run: Run) -> None:
         "bytes_per_block",
         "blocks_per_request",
         "backends",
+        "weights",
         "requests",
         "reasons",
     ]
@@ -65,6 +66,7 @@ def test_a_plan_for_programs(run: Run) -> None:
     assert plan["caches"][39] == ["model.layers.39.self_attn.attn", 0]
     assert [request["tokens"] for request in plan["requests"]] == [4096, 8000]
     assert plan["requests"][0]["bytes"] == 4096 // 16 * plan["bytes_per_block"]
+    assert plan["weights"]["model"]["elements"] == plan["weights"]["model"]["bytes"] // 2
     assert plan["reasons"][0].keys() == {"rule", "value", "inputs", "because", "source"}
 
 
