@@ -137,6 +137,8 @@ def _heads(rules: Rules, model: Model, deployment: Deployment) -> None:
 
 def _dcp_heads(model: Model, tp: int, dcp: int) -> None:
     kv_heads = model.kv_heads
+    if kv_heads == 0:
+        raise not_modelled("dcp-needs-attention", "decode context parallelism without attention is not modelled")
     if tp <= kv_heads:
         raise invalid(
             "dcp-beyond-kv-heads",

@@ -119,6 +119,10 @@ LINES: Final[Mapping[str, Line]] = {
             "architectures.Ernie4_5_MoeForCausalLM",
         ),
         dcp_divides_tp=("Decode context parallelism must divide the tensor-parallel ranks.", "check_deployment"),
+        dcp_needs_attention=(
+            "Decode context parallelism is not modelled for a model without attention.",
+            "check_deployment",
+        ),
         dcp_beyond_kv_heads=(
             "Decode context parallelism needs more ranks than there are KV heads.",
             "check_deployment",
@@ -279,6 +283,7 @@ LINES: Final[Mapping[str, Line]] = {
             "A key of speculative_config that is not modelled is refused by name.",
             "check_deployment",
         ),
+        speculative_key_known=("A key of speculative_config must be one the release has.", "speculative_keys"),
         speculative_method_known=("The method must be one the release has.", "speculative_methods"),
         speculative_method_modelled=("A method that is not modelled is refused by name.", "speculative_methods"),
         speculative_method_stated=("Speculative decoding needs a method or a draft model.", "check_deployment"),
@@ -292,7 +297,6 @@ LINES: Final[Mapping[str, Line]] = {
             "check_deployment",
         ),
         draft_named=("A method that runs a model of its own needs its name.", "own_draft"),
-        draft_described=("The graph must describe the draft module its checkpoint carries.", "own_draft"),
         draft_in_checkpoint=("The checkpoint must carry the draft module a method runs on.", "own_draft"),
         draft_has_a_target=("A model that drafts for another is not served by itself.", ""),
         draft_markov_rank=("A DSpark draft must say its Markov rank.", "draft_architectures"),
@@ -300,6 +304,14 @@ LINES: Final[Mapping[str, Line]] = {
         draft_over_stages=(
             "A draft's class must be able to run beside pipeline stages.",
             "drafts_over_stages",
+        ),
+        draft_inner_states=(
+            "The target's class must hand out the hidden states that a draft reads.",
+            "inner_state_targets",
+        ),
+        draft_inner_states_over_stages=(
+            "The target's class must hand the hidden states a draft reads on from stage to stage.",
+            "inner_states_over_stages",
         ),
         draft_with_dcp=("A draft model under decode context parallelism is not modelled.", "check_deployment"),
     ),

@@ -53,6 +53,10 @@ LINES: Final[Mapping[str, Line]] = {
     **topic(
         SIZES,
         common_block_size=("The backends of a model must share a block size.", "preferred_block_size"),
+        tail_ring_divides_block=(
+            "The ring of keys not yet pooled must divide GLM 5.3 Flash's block.",
+            "specs.Glm5NextTailCache",
+        ),
     ),
     **topic(
         DRAFTS,

@@ -56,7 +56,7 @@ def plan_html(plan: Plan, explanation: Explanation, tokens: Sequence[int] = (), 
         asked=asked(plan.deployment),
         nearest=f"The nearest lower to {plan.nearest}, which there is no pack for." if plan.nearest else "",
         serves=_serves(plan),
-        refusal=f"{refusal_text(refusal)}." if refusal is not None else "",
+        refusal=_sentence(refusal_text(refusal)) if refusal is not None else "",
         facts=_facts(plan),
         blocks=blocks(plan, legend),
         kinds=legend.values(),
@@ -78,6 +78,10 @@ def plan_html(plan: Plan, explanation: Explanation, tokens: Sequence[int] = (), 
         effects=explanation.asked,
         reasons=explanation.decisions,
     )
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _serves(plan: Plan) -> str:
