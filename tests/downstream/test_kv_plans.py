@@ -3,9 +3,7 @@
 import pytest
 
 
-@pytest.mark.rulespack_deployments(
-    "deployments.yaml", models=["gpt-oss-120b", "gemma-4-26b-a4b-nvfp4"]
-)
+@pytest.mark.rulespack_deployments("deployments.yaml", models=["gpt-oss-120b", "gemma-4-26b-a4b-nvfp4"])
 def test_plan(model, deployment, rulespack_pin):
     rulespack_pin(model, deployment, tokens=[8_192, 100_000])
 
