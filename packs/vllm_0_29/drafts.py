@@ -124,6 +124,8 @@ def own_draft(graph: ModelGraph, model: Model, method: str) -> Draft:
     own, names = graph.speculator, model.architecture.draft_names
     if own is None or (own.method != method and not (method == "mtp" and names.mtp_layers)):
         raise _no_module(model, method)
+    if not names.modelled:
+        raise not_modelled("draft-described", f"the prediction module of {model.architecture_name} is not modelled")
     if own.method == method:
         count, modules = len(own.stack.pattern) * own.stack.repeat, own.modules
     else:
@@ -144,6 +146,8 @@ def _no_module(model: Model, method: str) -> Refused:
             f"the checkpoint of {model.name} carries no {method} module: it names no mask token",
             "vllm/v1/worker/gpu/spec_decode/dspark: the speculator's setup",
         )
+    if model.architecture_name in PREDICTING:
+        raise not_modelled("draft-described", f"{model.architecture_name} without a prediction module is not modelled")
     error = model.architecture.draft_names.without
     return engine_refuses(
         "draft-in-checkpoint", error, "config", f"the checkpoint of {model.name} carries no {method} module", SOURCE
@@ -235,6 +239,19 @@ def drafted(model: Model, draft: Draft) -> Model:
         draft=draft,
         first_draft=len(model.names),
     )
+
+
+#: Architectures with a prediction module of their own, which end in several ways where a checkpoint counts none.
+PREDICTING: Final = frozenset(
+    """
+    DeepseekV32ForCausalLM DeepseekV4ForCausalLM Dots3NoteForCausalLM Ernie4_5_MoeForCausalLM Glm4MoeForCausalLM
+    Glm4MoeLiteForCausalLM Glm5NextForConditionalGeneration GlmMoeDsaForCausalLM HYV3ForCausalLM HYV4ForCausalLM
+    MiMoForCausalLM MiMoV2FlashForCausalLM MiMoV2ForCausalLM MiMoV2OmniForCausalLM
+    MiniMaxM3SparseForConditionalGeneration Qwen3NextForCausalLM Qwen3_5ForConditionalGeneration
+    Qwen3_5MoeForConditionalGeneration Qwen4ExpForConditionalGeneration Step3p5ForCausalLM
+    Step3p7ForConditionalGeneration
+    """.split()
+)
 
 
 #: Tokens ``suffix`` drafts where nothing is stated.

@@ -167,12 +167,16 @@ ARCHITECTURES: Final = (
 
 #: Architectures whose checkpoints the release cannot load.
 UNSERVED: Final = {
-    "DeepseekV41ForCausalLM": Unserved(
+    architecture: Unserved(
         "ValidationError",
         "config",
-        "this release knows no model type deepseek_v41, and neither does its Transformers",
+        f"this release knows no model type {model_type}, and neither does its Transformers",
         "vllm/transformers_utils/config.py: get_config",
-    ),
+    )
+    for architecture, model_type in (
+        ("DeepseekV41ForCausalLM", "deepseek_v41"),
+        ("Glm5NextForConditionalGeneration", "glm5_next"),
+    )
 }
 
 #: Architectures that hand out the hidden states of their inner layers (``SupportsEagle3``).

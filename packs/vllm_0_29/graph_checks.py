@@ -74,6 +74,14 @@ def _speculator(rules: Rules, graph: ModelGraph) -> Iterator[Problem]:
             "speculator.method",
             f"vLLM {rules.release} has no speculative method {graph.speculator.method!r}",
         )
+    elif graph.speculator is not None and graph.speculator.method == "mtp":
+        tokens, modules = graph.speculator.num_spec_tokens, graph.speculator.modules
+        if tokens > modules and tokens % modules:
+            yield _problem(
+                "speculative-tokens-divide",
+                "speculator.num_spec_tokens",
+                f"{tokens} drafted tokens are no multiple of {modules} prediction modules",
+            )
 
 
 def _caches(rules: Rules, graph: ModelGraph) -> Iterator[Problem]:

@@ -28,7 +28,7 @@ CONV, ATTENTION = "InklingConvState", "InklingAttention"
 ARCHITECTURES: Final = {
     "InklingForConditionalGeneration": Architecture(
         caches={"conv_state": CacheName(".conv_state", CONV), "kv": CacheName(".attn", ATTENTION)},
-        draft_names=DraftNames(without="ValidationError"),
+        draft_names=DraftNames(modelled=False, without="ValidationError"),
     ),
 }
 

@@ -65,13 +65,15 @@ class DraftNames(msgspec.Struct, frozen=True, kw_only=True):
 
     ``counted_on``: indices go on from the target's; ``caches`` as in :class:`Architecture`, None for the target's own.
     ``mtp_layers``: layers a plain multi-token predictor runs of a module that states another method, 0 for none.
-    ``without`` is the class of the release's error where a checkpoint carries no predictor.
+    ``modelled``: these names are the release's. ``without`` is the class of its error where a checkpoint carries no
+    predictor.
     """
 
     prefix: str = "model.layers."
     counted_on: bool = True
     caches: Mapping[str, CacheName] | None = None
     mtp_layers: int = 0
+    modelled: bool = True
     without: str = "NotImplementedError"
 
 
