@@ -142,11 +142,9 @@ class Engine:
         if draft is not None:
             deployment = deployment.with_draft(draft)
         graph, deployment = self._accepted(graph, deployment)
-        layout = self._hook.weight_layout(graph=graph, deployment=deployment)
+        layout = self._weight_layout(graph, deployment)
         if layout is None:
             return None
-        if not isinstance(layout, WeightLayout):
-            raise BadPack(f"a {type(layout).__name__} is no answer to weight_layout: a WeightLayout or None is wanted")
         try:
             return resident_weights(
                 graph,
@@ -164,6 +162,17 @@ class Engine:
             )
         except (Undivided, Uneven):
             return None
+
+    def weight_layout(self, graph: ModelGraph, deployment: Deployment) -> WeightLayout | None:
+        """How the release lays weights out over ranks, None where that is not modelled: what :meth:`weights` is
+        computed from, so that releases which lay them out alike hold the same."""
+        return self._weight_layout(*self._accepted(graph, deployment))
+
+    def _weight_layout(self, graph: ModelGraph, deployment: Deployment) -> WeightLayout | None:
+        layout = self._hook.weight_layout(graph=graph, deployment=deployment)
+        if layout is None or isinstance(layout, WeightLayout):
+            return layout
+        raise BadPack(f"a {type(layout).__name__} is no answer to weight_layout: a WeightLayout or None is wanted")
 
     def _accepted(self, graph: ModelGraph, deployment: Deployment) -> tuple[ModelGraph, Deployment]:
         """The graph, and the draft's beside the deployment, as its GPU describes them; all accepted by the release."""

@@ -11,7 +11,7 @@ import msgspec
 from rulespack.deployment import Deployment
 from rulespack.diff.accepts import accepts_changes
 from rulespack.diff.groups import group_changes
-from rulespack.diff.model import Answer, Comparison, Pair, Refusal, Status
+from rulespack.diff.model import Answer, Change, Comparison, Pair, Refusal, Status
 from rulespack.diff.plans import cache_changes, changes, renamed, requests
 from rulespack.diff.reasons import reason_changes
 from rulespack.engine import Engine, engine
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 #: Lengths of the requests that are compared, in tokens, besides the longest that both releases serve.
 TOKENS: Final = (1_024, 8_192, 32_768, 131_072)
+
+#: How far two releases' weights may differ and still be the same, as a part of the older one's.
+WEIGHT_TOLERANCE: Final = 0.005
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -119,13 +122,41 @@ def _pair(
     if _is_mistake(was) and _is_mistake(is_now) and is_now.refusal is not None:
         raise BadDeployment(is_now.refusal.reason)
     status = _status(was, is_now, accepted, question.model.globals_.architecture or "")
-    return paired_answers(question, was, is_now, status, tokens)
+    weighed = was.plan is not None and is_now.plan is not None and status != "not-modelled"
+    weights = _weights(old, new, question) if weighed else ()
+    return paired_answers(question, was, is_now, status, tokens, weights)
+
+
+def _weights(old: Engine, new: Engine, question: Question) -> tuple[Change, ...]:
+    """What the first rank holds of the model, where the releases lay weights out otherwise and it comes to more.
+
+    As agreement counts it: nothing where either is not modelled, nor for half a per cent.
+    """
+    layouts = [engine.weight_layout(question.model, question.deployment) for engine in (old, new)]
+    if None in layouts or layouts[0] == layouts[1]:
+        return ()
+    was, is_now = (engine.weights(question.model, question.deployment) for engine in (old, new))
+    if was is None or is_now is None:
+        return ()
+    if abs(was.target.elements - is_now.target.elements) <= WEIGHT_TOLERANCE * was.target.elements:
+        return ()
+    return tuple(
+        Change(f"weights.{key}", getattr(was.target, key), getattr(is_now.target, key)) for key in ("elements", "bytes")
+    )
 
 
 def paired_answers(
-    question: Question, was: Answer, is_now: Answer, status: Status, tokens: Sequence[int] = TOKENS
+    question: Question,
+    was: Answer,
+    is_now: Answer,
+    status: Status,
+    tokens: Sequence[int] = TOKENS,
+    weights: tuple[Change, ...] = (),
 ) -> Pair:
-    """Two answers with all that differs between their plans; a status ``same`` becomes ``changed`` where any does."""
+    """Two answers with all that differs between their plans; a status ``same`` becomes ``changed`` where any does.
+
+    ``weights`` are changes besides the plans', of what a rank holds of the model.
+    """
     pair = Pair(
         model=question.model.name,
         name=question.name,
@@ -141,10 +172,11 @@ def paired_answers(
         changes=changes(was.plan, is_now.plan),
         caches=cache_changes(was.plan, is_now.plan),
         groups=group_changes(was.plan, is_now.plan),
+        weights=weights,
         requests=requests(was.plan, is_now.plan, tokens),
         renamed=renamed(was.plan, is_now.plan),
     )
-    if not (pair.changes or pair.caches or pair.groups):
+    if not (pair.changes or pair.caches or pair.groups or pair.weights):
         return pair
     return msgspec.structs.replace(
         pair,

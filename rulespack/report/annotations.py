@@ -61,7 +61,7 @@ def _message(section: Section, comparison: Comparison) -> str:
 def _changes(pair: Pair) -> str:
     held = percent(pair.capacity)
     said = [f"{held.lstrip('+-')} {'more' if held.startswith('+') else 'less'} in the same memory"] if held else []
-    said += [f"{one.label} {one.old} -> {one.new}" for one in map(row, pair.changes)]
+    said += [f"{one.label} {one.old} -> {one.new}" for one in map(row, (*pair.changes, *pair.weights))]
     said += [f"{what}: {how}" for what, how in group_sentences(pair)]
     return f"{pair.old.release} -> {pair.new.release}: {'; '.join(said)}"
 

@@ -57,6 +57,8 @@ LABELS: Final = {
     "capacity.num_blocks": "blocks in memory",
     "capacity.tokens": "tokens in memory",
     "capacity.max_concurrency": "requests in memory",
+    "weights.elements": "parameters of a rank",
+    "weights.bytes": "weights of a rank",
     "caches": "caches",
     "groups": "groups",
     "block_size": "block size",
@@ -68,7 +70,7 @@ LABELS: Final = {
 }
 #: Keys that are bytes, and keys whose change is worth a percentage.
 BYTES: Final = frozenset(
-    {"bytes_per_block", "growth_bytes_per_token", "fixed_bytes", "padding_bytes", "page_size_bytes"}
+    {"bytes_per_block", "growth_bytes_per_token", "fixed_bytes", "padding_bytes", "page_size_bytes", "bytes"}
 )
 AMOUNTS: Final = BYTES | {
     "blocks_per_request",
@@ -76,6 +78,8 @@ AMOUNTS: Final = BYTES | {
     "capacity.tokens",
     "capacity.max_concurrency",
     "resolved.max_model_len",
+    "weights.elements",
+    "weights.bytes",
 }
 #: What kinds of name a release accepts are called.
 KINDS: Final = {
@@ -163,7 +167,7 @@ def row(change: Change) -> Row:
 
 def rows(pair: Pair) -> list[Row]:
     """All that changed of one pair, requests of several lengths at the end."""
-    return [*map(row, pair.changes), *_request_rows(pair)]
+    return [*map(row, pair.changes), *map(row, pair.weights), *_request_rows(pair)]
 
 
 def short(number: float) -> str:

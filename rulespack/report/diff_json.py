@@ -34,7 +34,7 @@ def _pair(pair: Pair) -> dict[str, Any]:
         "old": _answer(pair.old),
         "new": _answer(pair.new),
     }
-    for key in ("changes", "caches", "groups", "requests", "renamed", "reasons"):
+    for key in ("changes", "caches", "groups", "weights", "requests", "renamed", "reasons"):
         if found := getattr(pair, key):
             document[key] = found
     return document

@@ -14,10 +14,20 @@ if TYPE_CHECKING:
 
 
 def plan_text(
-    plan: Plan, requests: Sequence[Request] = (), *, style: Style, explanation: Explanation | None = None
+    plan: Plan,
+    requests: Sequence[Request] = (),
+    *,
+    style: Style,
+    explanation: Explanation | None = None,
+    undrafted: Plan | None = None,
 ) -> str:
-    """The whole report: what was asked, what it came to, the groups, the totals, and where it is given, why."""
+    """The whole report: what was asked, what it came to, the groups, the totals, and where it is given, why.
+
+    ``undrafted`` is the plan of the same deployment without its drafter: what the drafter costs is told beside it.
+    """
     parts = [_header(plan, style), _groups(plan, style), _totals(plan, style)]
+    if undrafted is not None:
+        parts.append(_draft_cost(plan, undrafted, style))
     if requests:
         parts.append(_requests(requests, style))
     if explanation is not None:
@@ -105,11 +115,13 @@ def _groups(plan: Plan, style: Style) -> list[str]:
 def _holds(plan: Plan, group: Group) -> str:
     """What is in a group: how many caches of which class, and which layers they are."""
     kinds: dict[str, list[str]] = {}
+    drafted = frozenset(plan.draft_caches)
     for index in group.caches:
         name, spec = plan.caches[index]
-        kinds.setdefault(_describe(plan.specs[spec]), []).append(name)
+        kind = _describe(plan.specs[spec])
+        kinds.setdefault(f"{kind} of the draft" if index in drafted else kind, []).append(name)
     said = [f"{len(names)} x {kind}: {layer_names(names)}" for kind, names in kinds.items()]
-    return "; ".join(said) + (" (draft)" if group.draft else "")
+    return "; ".join(said) + (" (the engine's draft group)" if group.draft else "")
 
 
 def _describe(spec: Spec) -> str:
@@ -144,6 +156,21 @@ def _totals(plan: Plan, style: Style) -> list[str]:
             )
         )
     return pairs(rows, style, indent=0)
+
+
+def _draft_cost(plan: Plan, undrafted: Plan, style: Style) -> list[str]:
+    """A block, the blocks of a request and their bytes, with the drafter and without."""
+    length = min(plan.resolved.max_model_len, undrafted.resolved.max_model_len)
+    rows = [("draft", "with", "without")]
+    rows.append(("caches", count(len(plan.caches)), count(len(undrafted.caches))))
+    rows.append(("block size", count(plan.resolved.block_size), count(undrafted.resolved.block_size)))
+    rows.append(("bytes per block", count(plan.bytes_per_block), count(undrafted.bytes_per_block)))
+    taken, bare = plan.request(length), undrafted.request(length)
+    rows.append((f"blocks at {count(length)} tokens", count(taken.blocks), count(bare.blocks)))
+    rows.append(("bytes of them", size(taken.bytes), size(bare.bytes)))
+    if plan.capacity is not None and undrafted.capacity is not None:
+        rows.append(("tokens that fit", count(plan.capacity.tokens), count(undrafted.capacity.tokens)))
+    return table(rows[0], rows[1:], style)
 
 
 def _requests(requests: Sequence[Request], style: Style) -> list[str]:
