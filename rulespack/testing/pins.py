@@ -18,7 +18,7 @@ from rulespack.engine import Engine, engine
 from rulespack.errors import RulespackError
 from rulespack.graph.model import ModelGraph
 from rulespack.testing.files import PinFile
-from rulespack.testing.text import chosen, heading, lines, root, under, written
+from rulespack.testing.text import Line, chosen, heading, lines, root, under, written
 
 if TYPE_CHECKING:
     from syrupy.assertion import SnapshotAssertion
@@ -95,13 +95,13 @@ class Pin:
         __tracebackhide__ = True
         before = answered(home, question)
         _usable(before)
-        found = chosen(lines(before, tokens), parts)
+        found = chosen(self._lines(home, question, before, tokens, parts), parts)
         for part in parts:
             if before.plan is not None and not chosen(found, (part,)):
                 raise ValueError(f"this plan has no {part}: there is nothing to pin")
         title = heading(question.model.name, home.engine, home.release, question.deployment)
-        after = before if other is home else _named_alike(before, answered(other, question))
-        now = f"{title}\n{written(chosen(lines(after, tokens), parts))}"
+        after = before if other is home else named_alike(before, answered(other, question))
+        now = f"{title}\n{written(chosen(self._lines(other, question, after, tokens, parts), parts))}"
         said = f"{title}\n{written(found)}"
         snapshot = self._snapshot if name is None else self._snapshot(name=name)
         same = snapshot == now and not _is_unmodelled(after)
@@ -120,6 +120,14 @@ class Pin:
             told += [changed(said, now), ""]
         told.append(self._report(compare_questions(home, other, [question], tokens=tokens or TOKENS), parts))
         _fail("\n".join(told))
+
+    @staticmethod
+    def _lines(
+        asked: Engine, question: Question, answer: Answer, tokens: tuple[int, ...], parts: tuple[str, ...]
+    ) -> list[Line]:
+        """The facts of an answer, weights only where they are asked for: a plan costs less without."""
+        weighed = answer.plan is not None and any(root(part) == "weights" for part in parts)
+        return lines(answer, tokens, asked.weights(question.model, question.deployment) if weighed else None)
 
     def _accept(self) -> str:
         if self._other is None:
@@ -189,7 +197,7 @@ def _is_unmodelled(answer: Answer) -> bool:
     return answer.refusal is not None and answer.refusal.by == "pack"
 
 
-def _named_alike(old: Answer, new: Answer) -> Answer:
+def named_alike(old: Answer, new: Answer) -> Answer:
     """``new`` with the old release's layer names where as many caches stand in the same order: a new name alone is no
     change."""
     if old.plan is None or new.plan is None or len(old.plan.caches) != len(new.plan.caches):

@@ -1,6 +1,7 @@
 """An answer as the text of a pin: one fact on a line, each line under its path in the public JSON.
 
-Reasons are left out unless they are asked for, since their wording is this project's and not the engine's.
+Reasons are left out unless they are asked for, since their wording is this project's and not the engine's; so are the
+weights, which are no part of the cache.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from rulespack.report.style import layer_names
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
+    from rulespack.graph.weights import Parameters
     from rulespack.kv.plan import Group, Plan
 
 #: What a pin can be narrowed to; each may go on with a dot and a key, or a place in brackets.
@@ -34,10 +36,11 @@ PARTS: Final = (
     "growth_bytes_per_token",
     "capacity",
     "requests",
+    "weights",
     "reasons",
 )
 #: What is pinned only where a test names it.
-ON_REQUEST: Final = ("reasons",)
+ON_REQUEST: Final = ("weights", "reasons")
 
 Line = tuple[str, str]
 
@@ -48,9 +51,9 @@ def heading(model: str, engine: str, release: str, deployment: Deployment) -> st
     return "\n".join([f"{model} on {engine} {release}", *asked]) + "\n"
 
 
-def lines(answer: Answer, tokens: Sequence[int]) -> list[Line]:
-    """Every fact of an answer as its path and its value."""
-    return list(_lines(answer, tokens))
+def lines(answer: Answer, tokens: Sequence[int] = (), weights: Parameters | None = None) -> list[Line]:
+    """Every fact of an answer as its path and its value; ``weights`` are what the first rank holds."""
+    return [*_lines(answer, tokens), *(_weights(weights) if weights is not None else ())]
 
 
 def chosen(found: Sequence[Line], parts: Sequence[str]) -> list[Line]:
@@ -114,6 +117,12 @@ def _plan(plan: Plan, tokens: Sequence[int]) -> Iterator[Line]:
             yield f"requests[{length}]", _facts(facts)
     for reason in plan.reasons:
         yield f"reasons.{reason.rule}", f"{_shown(reason.value)}: {reason.because}"
+
+
+def _weights(weights: Parameters) -> Iterator[Line]:
+    yield "weights.model", _facts({"elements": weights.target.elements, "bytes": weights.target.bytes})
+    for dtype, amount in weights.by_dtype().items():
+        yield f"weights.model.by_format.{dtype}", _facts({"elements": amount.elements, "bytes": amount.bytes})
 
 
 def _group(group: Group) -> str:

@@ -88,6 +88,7 @@ def test_a_pin_is_one_file_that_says_what_was_asked_and_each_fact_on_a_line(run_
     assert (status, output.count("nothing is pinned in")) == (1, 5)
     assert run_pytest("--snapshot-update", "-n", "2")[0] == 0
     assert pins(project) == before
+    assert not any("reasons." in text or "weights." in text for text in before.values())
     assert before["test_what_the_autoscaler_counts_on[gemma].txt"] == (
         "gemma-4-26b-a4b-nvfp4 on vllm 0.29.0\n  tensor_parallel_size: 8\n\n"
         "resolved.block_size: 16\nbytes_per_block: 81920\n"
@@ -151,6 +152,18 @@ def test_what_the_engine_refuses_is_an_answer_and_can_be_pinned(run_pytest: Pyte
     assert run_pytest("--snapshot-update")[0] == 0
     assert "refused.by: engine\nrefused.type: ValueError\nrefused.stage: groups\n" in "".join(pins(project).values())
     assert run_pytest("--rulespack-release", "0.31.0")[0] == 0
+
+
+def test_weights_and_reasons_are_pinned_where_a_test_names_them(run_pytest: Pytest, project: Path) -> None:
+    (project / "test_kv_plans.py").write_text(
+        "def test_held(rulespack_pin):\n"
+        '    rulespack_pin("qwen3-14b", {"tensor_parallel_size": 2}, part=["weights", "reasons.cache-dtype"])\n'
+    )
+    assert run_pytest("--snapshot-update")[0] == 0
+    (text,) = pins(project).values()
+    assert "weights.model: elements=7383941120 bytes=14767882240\n" in text
+    assert "reasons.cache-dtype: auto: left to the model's own dtype\n" in text
+    assert "groups" not in text
 
 
 def test_a_test_runs_with_each_deployment_of_a_file_and_the_model_it_names(run_pytest: Pytest, project: Path) -> None:
