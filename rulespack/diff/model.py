@@ -154,8 +154,9 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
     """One model under one deployment, in both releases.
 
     ``changes``, ``caches`` and ``groups`` are empty exactly where the plans are the same on every key that recordings
-    of the releases state. ``weights`` is what a rank holds of the model, where that differs. ``requests`` compares lengths that both serve, the longest last. ``renamed`` pairs layer
-    names that differ, which alone is no difference. ``reasons`` are the decisions that differ, in order.
+    of the releases state. ``weights`` is what a rank holds of the model, where that differs. ``requests`` compares
+    lengths that both serve, the longest last. ``renamed`` pairs layer names that differ, which alone is no difference.
+    ``reasons`` are the decisions that differ, in order.
     """
 
     model: str

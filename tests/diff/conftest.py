@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
+from in_process import Command, Ran
 
 from rulespack.cli import main
-
-
-class Ran(NamedTuple):
-    """How a command ended and what it said."""
-
-    status: int
-    out: str
-    err: str
-
-
-Command = Callable[..., Ran]
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import Command
+from in_process import Command
 
 BOTH = ("diff", "0.29.0", "0.31.0")
 MORIIO = ("--kv-transfer-config.kv_connector", "MoRIIOConnector", "--kv-transfer-config.kv_role", "kv_both")

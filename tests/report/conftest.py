@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from headless import VARIABLE, Browser, find_browser
+from headless import VARIABLE, Browser, Drawn, find_browser
 
 from rulespack.cli import main
-
-Drawn = Callable[..., Path]
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +16,8 @@ from typing import Any, Self
 #: Where the browser is. ``required`` fails where none is found; unset, there may be none.
 VARIABLE = "RULESPACK_BROWSER"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+#: The file a command writes as a page.
+Drawn = Callable[..., Path]
 FLAGS = (
     "--headless",
     "--no-sandbox",

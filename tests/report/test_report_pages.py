@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import Drawn
-from headless import Browser
+from headless import Browser, Drawn
 
 PLANS = ("gpt-oss-120b", "qwen3.5-35b-a3b", "deepseek-v4-flash", "glm-5.3-flash", "gemma-4-26b-a4b", "falcon-mamba-7b")
 STAGES = ("plan", "gpt-oss-120b", "--release", "0.31.0", "-pp", "2", "-tp", "2", "--kv-cache-dtype", "fp8")
