@@ -55,7 +55,6 @@ class _Arguments:
     """Keyword arguments checked against the subclass's annotations; attributes are read-only."""
 
     stated: Mapping[str, Any]
-    draft: ModelGraph | None = None
 
     def __init__(self, **arguments: Any) -> None:
         values = self.__dict__
@@ -67,10 +66,18 @@ class _Arguments:
             elif value is not None:
                 values[name] = reader(name, value)
 
-    def with_draft(self, draft: ModelGraph | None) -> Self:
-        """The same arguments beside the graph of the draft model that ``speculative_config.model`` names."""
+    @property
+    def draft(self) -> ModelGraph | None:
+        """The graph of the draft model, loaded where it is first asked for; None where none was given or named."""
+        given = self.__dict__.get("_draft")
+        if callable(given):
+            given = self.__dict__["_draft"] = given()
+        return given
+
+    def with_draft(self, draft: ModelGraph | Callable[[], ModelGraph | None] | None) -> Self:
+        """The same arguments beside a draft model's graph, or beside what loads it."""
         other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__, draft=draft)
+        other.__dict__.update(self.__dict__, _draft=draft)
         return other
 
     def __setattr__(self, name: str, value: object) -> None:

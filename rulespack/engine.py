@@ -177,11 +177,14 @@ class Engine:
     def _accepted(self, graph: ModelGraph, deployment: Deployment) -> tuple[ModelGraph, Deployment]:
         """The graph, and the draft's beside the deployment, as its GPU describes them; all accepted by the release."""
         described = self._described(graph, deployment)
-        draft = deployment.draft or named_draft(deployment)
-        if draft is not None:
-            deployment = deployment.with_draft(self._described(draft, deployment))
+        if deployment.speculative_config is not None:
+            deployment = deployment.with_draft(functools.partial(self._draft, deployment))
         self._hook.check_deployment(graph=described, deployment=deployment)
         return described, deployment
+
+    def _draft(self, deployment: Deployment) -> ModelGraph | None:
+        draft = deployment.draft or named_draft(deployment)
+        return None if draft is None else self._described(draft, deployment)
 
     def _described(self, graph: ModelGraph, deployment: Deployment) -> ModelGraph:
         family = deployment.gpu.family

@@ -71,7 +71,7 @@ class OwnedCaches(msgspec.Struct, frozen=True, kw_only=True):
     """The owned caches in the engine's order: ``names[i]`` has spec ``specs[spec_of[i]]``.
 
     ``stage_of[i]`` is the pipeline stage that holds cache ``i``; empty where there is one stage. ``backends`` counts
-    layers by attention backend.
+    layers by attention backend. ``draft`` are the positions of a drafter's caches.
     """
 
     names: tuple[str, ...]

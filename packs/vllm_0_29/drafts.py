@@ -13,6 +13,7 @@ import msgspec
 from rulespack.errors import Refused, engine_refuses, not_modelled
 from rulespack.graph.model import ModelGraph, Stack
 from rulespack.graph.stack import layers, uses
+from rulespack.kv.plan import Reason
 from vllm_0_29.model import Architecture, CacheClass, Draft, Model, class_key, class_of_cache
 from vllm_0_29.stages import PARTITION, layers_of_stages
 
@@ -281,6 +282,19 @@ def speculative_tokens(model: Model, deployment: Deployment) -> int:
             "speculative-tokens-divide", f"num_speculative_tokens {tokens} is no multiple of {draft.modules} modules"
         )
     return tokens
+
+
+def draft_reason(draft: Draft, tokens: int) -> Reason:
+    """What drafts, and with which caches."""
+    caches = len(draft.names)
+    if not caches:
+        because = "it keeps no cache"
+    else:
+        owner = "a draft checkpoint of its own" if draft.separate else "a module in the target's checkpoint"
+        because = f"{owner} keeps {caches} caches after the target's" if caches > 1 else f"{owner} keeps a cache"
+    return Reason(
+        "speculative-method", draft.method, {"num_speculative_tokens": tokens, "caches": caches}, because, SOURCE
+    )
 
 
 def check_stages(rules: Rules, model: Model, deployment: Deployment) -> None:

@@ -29,7 +29,9 @@ from rulespack.kv.specs import Spec
 from vllm_0_29.accepts import accepts
 from vllm_0_29.backends import model_dtype
 from vllm_0_29.drafts import (
+    CACHELESS,
     check_inner_states,
+    draft_reason,
     drafted,
     extra_retained_tokens,
     method_of,
@@ -65,12 +67,13 @@ class Pack:
         method = method_of(self.rules, deployment)
         assert method is not None
         kept = self._drafted(graph)
-        key = (method, id(deployment.draft), deployment.pipeline_parallel_size, deployment.env.get(PARTITION))
-        if key not in kept or kept[key][0] is not deployment.draft:
+        given = None if method in CACHELESS else deployment.draft
+        key = (method, id(given), deployment.pipeline_parallel_size, deployment.env.get(PARTITION))
+        if key not in kept or kept[key][0] is not given:
             if len(kept) >= KEPT_DRAFTS:
                 kept.clear()
             draft = read_draft(self.rules, graph, model, deployment, method)
-            kept[key] = (deployment.draft, drafted(model, draft))
+            kept[key] = (given, drafted(model, draft))
         return kept[key][1]
 
     @hookimpl
@@ -120,6 +123,8 @@ class Pack:
         rules, model = self.rules, self._model(graph, deployment)
         reasons: list[Reason] = []
         drafted_tokens = speculative_tokens(model, deployment)
+        if model.draft is not None:
+            reasons.append(draft_reason(model.draft, drafted_tokens))
         length = rules.max_model_len(rules, model, deployment, reasons)
         tokens, seqs = rules.batch_sizes(rules, model, deployment, length, reasons)
         runner = rules.model_runner(rules, model, deployment, reasons)
@@ -205,6 +210,7 @@ class Pack:
             spec_of=tuple(spec_of),
             backends=counts,
             stage_of=stage_of(model, deployment),
+            draft=() if model.first_draft is None else tuple(range(model.first_draft, len(model.names))),
             reasons=tuple(reasons),
         )
 

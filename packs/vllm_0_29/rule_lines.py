@@ -284,6 +284,7 @@ LINES: Final[Mapping[str, Line]] = {
             "check_deployment",
         ),
         speculative_key_known=("A key of speculative_config must be one the release has.", "speculative_keys"),
+        speculative_method=("Which drafter runs, and how many caches it adds.", "own_draft draft_architectures"),
         speculative_method_known=("The method must be one the release has.", "speculative_methods"),
         speculative_method_modelled=("A method that is not modelled is refused by name.", "speculative_methods"),
         speculative_method_stated=("Speculative decoding needs a method or a draft model.", "check_deployment"),

@@ -107,7 +107,17 @@ def _drawn(
     from rulespack.report.text import plan_text
 
     requests = [plan.request(length) for length in options.tokens]
-    return plan_text(plan, requests, style=terminal_style(), explanation=explanation)
+    undrafted = _undrafted(answering, graph, deployment) if plan.draft_caches else None
+    return plan_text(plan, requests, style=terminal_style(), explanation=explanation, undrafted=undrafted)
+
+
+def _undrafted(answering: Engine, graph: ModelGraph, deployment: Deployment) -> Plan | None:
+    """The plan of the same deployment without its drafter, as far as the release makes one."""
+    stated = {name: value for name, value in deployment.stated.items() if name != "speculative_config"}
+    try:
+        return answering.plan(graph, Deployment(**stated))
+    except Refused as refused:
+        return refused.plan
 
 
 def refusal_sentence(refused: Refused, engine: str, release: str) -> str:
