@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-#: Where the browser is. ``required`` fails where none is found; unset, there may be none.
+#: Where the browser is. ``required`` fails where none is found, ``none`` does without; unset, one that is found is used.
 VARIABLE = "RULESPACK_BROWSER"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 #: The file a command writes as a page.
@@ -34,6 +34,8 @@ FLAGS = (
 def find_browser() -> str | None:
     """The browser's path; None where there is none and none is required."""
     stated = os.environ.get(VARIABLE, "")
+    if stated == "none":
+        return None
     if stated not in ("", "required"):
         assert shutil.which(stated), f"{VARIABLE} names {stated}, which cannot be run"
         return stated
