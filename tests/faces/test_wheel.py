@@ -22,6 +22,9 @@ def test_the_command_answers_from_an_installed_wheel(installed: Path, tmp_path: 
     for release in ("0.29.0", "0.31.0"):
         plan = json.loads(run("plan", "qwen3-14b", "--release", release, "--format", "json"))
         assert plan["bytes_per_block"] == 2_621_440
+    page = run("diff", "0.29.0", "0.31.0", "gemma-3-4b-it", "--format", "html")
+    assert page.startswith("<!doctype html>")
+    assert "gemma-3-4b-it" in page
 
 
 def test_the_package_is_whole(installed: Path, tmp_path: Path) -> None:

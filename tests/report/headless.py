@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-#: Where the browser is. ``required`` fails where there is none, ``none`` does without; unset, one that is found is used.
+#: Where the browser is. ``required`` fails where there is none, ``none`` does without; unset, what is found is used.
 VARIABLE = "RULESPACK_BROWSER"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 #: The file a command writes as a page.
