@@ -17,14 +17,13 @@ NOT_ARGUMENTS: Final = frozenset({"gpu", "env", "usage_context"})
 
 
 def accepts(rules: Rules) -> Accepts:
-    """Every name the release knows, from its own tables; of the backends those that can be asked for, which are in
-    upper case: the others are classes without an entry in the release's list."""
+    """Every name the release knows, from its own tables."""
     modelled = READERS.keys() - NOT_ARGUMENTS - rules.absent_arguments
     return Accepts(
         cache_dtypes=_sorted(rules.cache_dtypes),
         speculative_methods=_sorted(rules.speculative_methods),
         connectors={name: rules.connectors[name].hybrid for name in _sorted(rules.connectors)},
-        attention_backends=_sorted(name for name in {*rules.backends, *rules.idle_backends} if name == name.upper()),
+        attention_backends=_sorted(rules.backend_names),
         layouts=_sorted(rules.layout_names),
         architectures=_sorted(rules.architectures.keys() - rules.unserved.keys()),
         arguments=_sorted({*modelled, *rules.arguments}),

@@ -143,9 +143,12 @@ def select(rules: Rules, deployment: Deployment, want: Want, reasons: Reasons, *
     inputs = {"head_size": want.head_size, "cache_dtype": want.cache_dtype, "block_size": want.block_size}
     if forced is not None:
         backend = rules.backends.get(forced)
-        if backend is None or forced in NOT_MODELLED:
+        if forced in NOT_MODELLED:
             raise not_modelled("backend-modelled", f"the attention backend {forced} is not modelled for these layers")
-        against = list(objections(backend, want, asks_dcp=rules.selector_asks_dcp))
+        if backend is None:
+            against = ["no layer that selects its backend can have it"]
+        else:
+            against = list(objections(backend, want, asks_dcp=rules.selector_asks_dcp))
         if against:
             raise engine_refuses(
                 "forced-backend-valid",
@@ -223,7 +226,7 @@ def model_dtype(model: Model, deployment: Deployment) -> str:
 
 
 def check_backend_arguments(rules: Rules, deployment: Deployment) -> None:
-    """The backend named by the arguments exists in the release, and is one that is modelled."""
+    """The backend named by the arguments exists in the release; whether it serves the layers is asked of each."""
     config = deployment.attention_config or {}
     modelled = {"backend", "flash_attn_version"}
     for key in config:
@@ -238,22 +241,12 @@ def check_backend_arguments(rules: Rules, deployment: Deployment) -> None:
             "vllm/engine/arg_utils.py: EngineArgs.create_engine_config",
         )
     forced = forced_backend(deployment)
-    if forced is None or forced in rules.backends:
+    if forced is None or forced in rules.backend_names:
         return
-    if forced in NOT_MODELLED:
-        raise not_modelled("backend-modelled", f"the attention backend {forced} is not modelled")
-    if forced in rules.idle_backends:
-        raise engine_refuses(
-            "forced-backend-valid",
-            "ValueError",
-            "construct",
-            f"{forced} serves none of this model's layers",
-            SOURCE,
-        )
     raise engine_refuses(
         "backend-known",
         "ValueError" if deployment.attention_backend is not None else "ValidationError",
         "config",
-        f"vLLM {rules.release} has no CUDA attention backend {forced}; there are: {', '.join(rules.backends)}",
+        f"vLLM {rules.release} has no attention backend {forced}; there are: {', '.join(sorted(rules.backend_names))}",
         "vllm/v1/attention/backends/registry.py: AttentionBackendEnum",
     )

@@ -69,15 +69,13 @@ def attention_class(deployment: Deployment) -> str:
             f"{forced} does not serve DeepSeek V4; {FLASHINFER} does",
             SELECT_SOURCE,
         )
-    if forced == FLASHINFER and family not in (10, 12):
-        raise not_modelled("backend-modelled", f"{FLASHINFER} is not modelled for DeepSeek V4 off families 10 and 12")
     if forced == FLASHINFER or (family == 12 and forced not in FLASHMLA_NAMES):
         return FLASHINFER
     return FLASHMLA
 
 
 def keeps_records(backend: str, family: int) -> bool:
-    """Whether the class keeps packed records; FlashInfer on family 10 keeps plain rows."""
+    """Whether the class keeps packed records; FlashInfer keeps plain rows off family 12."""
     return backend == FLASHMLA or family == 12
 
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
+from rulespack.errors import not_modelled
 from rulespack.kv.specs import DTYPE_BYTES, Spec, attention_spec
 from vllm_0_29.backend_facts import Kernel, handed
 from vllm_0_29.model import Architecture, CacheName, DraftNames
@@ -21,12 +24,24 @@ if TYPE_CHECKING:
 
 INDEX, MAIN = "MiniMaxM3IndexerCache", "MiniMaxM3SparseAttention"
 
+
+def check(model: Model, deployment: Deployment) -> None:
+    """Each pipeline stage asks its own first layer for the block size, and stages that disagree are not modelled."""
+    if deployment.pipeline_parallel_size > 1 and deployment.block_size is None:
+        raise not_modelled(
+            "stages-share-block-size",
+            "the first stage starts with an ordinary layer and the others with sparse ones, which prefer another block "
+            "size; state block_size",
+        )
+
+
 #: In the order a layer registers its caches; a layer without an index attends as usual.
 ARCHITECTURES: Final = {
     "MiniMaxM3SparseForConditionalGeneration": Architecture(
         prefix="language_model.model.layers.",
         caches={"index": CacheName(".self_attn.attn.index_cache", INDEX), "kv": CacheName(".self_attn.attn")},
         indexed={"kv": MAIN},
+        check=check,
         draft_names=DraftNames(counted_on=False),
     ),
 }
@@ -36,8 +51,10 @@ MODEL_BACKENDS: Final = {
     MAIN: lambda rules, model, deployment, cls, cache_dtype: "MINIMAX_M3_SPARSE",
 }
 BACKENDS: Final = {
-    name: handed(name, lambda want: Kernel((128,)), mla=False)
-    for name in ("MINIMAX_M3_SPARSE_INDEXER", "MINIMAX_M3_SPARSE")
+    "MINIMAX_M3_SPARSE_INDEXER": handed("MINIMAX_M3_SPARSE_INDEXER", lambda want: Kernel((128,)), mla=False),
+    "MINIMAX_M3_SPARSE": msgspec.structs.replace(
+        handed("MINIMAX_M3_SPARSE", lambda want: Kernel((128,)), mla=False), dcp=False
+    ),
 }
 
 

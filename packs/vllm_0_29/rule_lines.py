@@ -104,6 +104,10 @@ LINES: Final[Mapping[str, Line]] = {
     ),
     **topic(
         PARALLEL,
+        stages_share_block_size=(
+            "Stages whose first layers prefer other block sizes are not modelled.",
+            "architectures.MiniMaxM3SparseForConditionalGeneration",
+        ),
         heads_divide=("The ranks must share the query heads evenly.", "check_deployment"),
         kv_heads_divide=("The ranks must share or copy the KV heads evenly.", "specs.Attention"),
         kv_heads_replicate=("A class that cannot copy KV heads takes no more ranks than there are.", "specs.Attention"),
@@ -193,7 +197,7 @@ LINES: Final[Mapping[str, Line]] = {
             "What serves a class of layers: the backend that was forced, else the first in order that can.",
             "select_backends backends model_backends priorities selector_asks_dcp flash_attn_version",
         ),
-        backend_known=("A forced backend must be one the release has.", "backends idle_backends"),
+        backend_known=("A forced backend must be one the release has.", "backend_names"),
         backend_modelled=("A forced backend that is not modelled is refused by name.", "backends"),
         backend_found=("Some backend must serve every class of layers.", "select_backends backends priorities"),
         backend_constructed=("The backend that was chosen must then take the layer.", "select_backends"),

@@ -112,7 +112,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     model_backends: Mapping[str, Callable[[Rules, Model, Deployment, CacheClass, str], str]]
     priorities: Callable[[Want], Sequence[str]]
     selector_asks_dcp: bool
-    idle_backends: frozenset[str]
+    backend_names: frozenset[str]
     flash_attn_version: Callable[[Model, Deployment, str], int | None]
     select_backends: Callable[[Rules, Model, Deployment, CacheDtype, Reasons], tuple[LayerBackend, ...]]
 

@@ -78,7 +78,7 @@ RULES = msgspec.structs.replace(
     },
     priorities=sparse_mla.priorities,
     selector_asks_dcp=True,
-    idle_backends=backend_facts.IDLE,
+    backend_names=backend_facts.NAMES,
     flash_attn_version=backends.flash_attn_version,
     preferred_block_size=block_size.preferred_block_size,
     window_block_size=block_size.window_block_size,

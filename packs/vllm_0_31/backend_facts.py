@@ -154,8 +154,12 @@ COMPOSITES: Final = (
     ),
 )
 
-#: Also the sparse kernels of new GPUs, and what needs a package that is no requirement.
-IDLE: Final = earlier.IDLE | {"FLASHINFER_MLA_SPARSE_SM90", "FLASHINFER_MLA_SPARSE_DSV41", "B12X"}
+NAMES: Final = earlier.NAMES | frozenset(
+    """
+    TRITON_FLASH_ATTN TRITON_FLASHINFER FLASHINFER_MLA_SPARSE_SM90 FLASHMLA_SPARSE_DSV41 FLASHINFER_MLA_SPARSE_DSV41
+    FLASHMLA_MEGA_ATTN_DSV41 B12X
+    """.split()
+)
 
 BACKENDS: Final = {
     **earlier.BACKENDS,
