@@ -58,7 +58,7 @@ def name(words: tuple[str, ...]) -> str:
 
 
 @pytest.mark.parametrize("words", PAGES, ids=name)
-@pytest.mark.parametrize("width", [375, 1440])
+@pytest.mark.parametrize("width", [375, 660, 1440])
 def test_a_page_loads_whole_at_any_width(browser: Browser, drawn: Drawn, words: tuple[str, ...], width: int) -> None:
     file = drawn(*words)
     with browser.page(file, width) as page:
@@ -110,6 +110,28 @@ def test_a_plan_says_what_a_reader_needs(browser: Browser, drawn: Drawn) -> None
         assert said in text
     assert stripes == 36
     assert lines == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "width"), [(("plan", "glm-5.3-flash", "--release", "0.31.0"), 1440), (DIFF, 375), (DIFF, 1440)]
+)
+def test_no_name_in_a_table_is_broken_within_a_word(
+    browser: Browser, drawn: Drawn, words: tuple[str, ...], width: int
+) -> None:
+    """A column is as wide as its longest word needs, whatever stands beside it; only hyphens may end a line."""
+    broken = """(() => {
+      const range = document.createRange();
+      return [...document.querySelectorAll('table th')].filter(e => e.firstChild).flatMap(e => {
+        const text = e.firstChild.textContent;
+        return [...text.matchAll(/[^ -]+/g)].filter(word => {
+          range.setStart(e.firstChild, word.index);
+          range.setEnd(e.firstChild, word.index + word[0].length);
+          return range.getClientRects().length > 1;
+        }).map(word => word[0]);
+      });
+    })()"""
+    with browser.page(drawn(*words), width) as page:
+        assert page.evaluate(broken) == []
 
 
 def test_what_was_asked_and_what_it_does(browser: Browser, drawn: Drawn) -> None:
