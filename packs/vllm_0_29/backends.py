@@ -11,6 +11,7 @@ from rulespack.kv.plan import Reason
 from vllm_0_29.backend_facts import NOT_MODELLED, Backend, Want, objections
 from vllm_0_29.drafts import chooses_backend
 from vllm_0_29.scheduler import mm_prefix
+from vllm_0_29.words import meant
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
@@ -247,6 +248,7 @@ def check_backend_arguments(rules: Rules, deployment: Deployment) -> None:
         "backend-known",
         "ValueError" if deployment.attention_backend is not None else "ValidationError",
         "config",
-        f"vLLM {rules.release} has no attention backend {forced}; there are: {', '.join(sorted(rules.backend_names))}",
+        f"vLLM {rules.release} has no attention backend {forced}; there are: {', '.join(sorted(rules.backend_names))}"
+        f"{meant(forced, rules.backend_names)}",
         "vllm/v1/attention/backends/registry.py: AttentionBackendEnum",
     )

@@ -16,6 +16,7 @@ from rulespack.graph.stack import layers, uses
 from rulespack.kv.plan import Reason
 from vllm_0_29.model import Architecture, CacheClass, Draft, Model, class_key, class_of_cache
 from vllm_0_29.stages import PARTITION, layers_of_stages
+from vllm_0_29.words import meant
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
@@ -89,7 +90,8 @@ def method_of(rules: Rules, deployment: Deployment) -> str | None:
             raise not_modelled("speculative-config-modelled", f"speculative_config.{key} is not modelled")
     method, named = config.get("method"), config.get("model")
     if method is not None and (not isinstance(method, str) or method not in rules.speculative_methods):
-        raise invalid("speculative-method-known", f"vLLM {rules.release} has no speculative method {method!r}")
+        near = meant(method, rules.speculative_methods)
+        raise invalid("speculative-method-known", f"vLLM {rules.release} has no speculative method {method!r}{near}")
     if named is not None and not isinstance(named, str):
         raise invalid("speculative-model-named", f"speculative_config.model is {named!r}, and must be a name")
     if method is not None and (method in TAKEN_AS_STATED or method in CACHELESS or named is None):
