@@ -130,7 +130,7 @@ class Asker:
         )
         deployment = Deployment.of(question.get("deployment", {}))
         tokens = _lengths(question)
-        graph = self._graphs.get(_text(question, "model"))
+        graph = self._graphs.get(_text(question, "model"), deployment.hf_overrides)
         plan = answering.plan(graph, deployment)
         _check_lengths(plan, tokens)
         return {"plan": plan_document(plan, tokens, answering.weights(graph, deployment))}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rulespack.errors import RulespackError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rulespack.graph.model import ModelGraph
 
 GRAPH_FILE: Final = "graph.yaml"
@@ -40,20 +42,25 @@ def names() -> list[str]:
     return sorted(folder.parent.name for folder in root().glob(f"*/{GRAPH_FILE}"))
 
 
-def load_model(model: str | Path) -> ModelGraph:
+def load_model(model: str | Path, hf_overrides: Mapping[str, Any] | None = None) -> ModelGraph:
     """The graph of a catalog name, a ``graph.yaml``, a ``config.json`` or ``params.json``, or a folder holding one.
 
     A catalog name is looked for first; ``./name`` is always a path. A vendor's repository, such as ``Qwen/Qwen3-14B``,
     is the catalog's model from there, where nothing of that path exists. In a folder a graph is preferred to a
     configuration. A ``.json`` file is translated, any other is read as a graph.
 
+    ``hf_overrides`` are laid over the configuration before it is translated, the engine argument's own form; a graph
+    whose configuration stands beside it is translated anew, and one without stays as it is, which packs then refuse.
+
     Raises UnknownModel (with the nearest name), InvalidGraph, InvalidConfig.
     """
     file = locate(model)
+    if hf_overrides and file.name == GRAPH_FILE:
+        file = next((beside for name in MODEL_FILES[1:] if _exists(beside := file.with_name(name))), file)
     if file.suffix == ".json":
         from rulespack.derive import derive_file
 
-        return derive_file(file)
+        return derive_file(file, overrides=hf_overrides)
     from rulespack.graph.load import load_graph, read_bounded
 
     try:

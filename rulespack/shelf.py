@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from rulespack.catalog import load_model, locate
+from rulespack.graph.canonical import canonical_json
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Mapping
 
     from rulespack.graph.model import ModelGraph
 
@@ -22,18 +24,19 @@ class Shelf:
     """Loads each model once, and again when its file is another."""
 
     def __init__(self) -> None:
-        self._kept: dict[Path, tuple[Stamp, ModelGraph]] = {}
+        self._kept: dict[tuple[Path, str], tuple[Stamp, ModelGraph]] = {}
 
-    def get(self, model: str) -> ModelGraph:
+    def get(self, model: str, hf_overrides: Mapping[str, Any] | None = None) -> ModelGraph:
         """The graph of whatever names a model. Raises what :func:`~rulespack.catalog.load_model` does."""
         file = locate(model)
+        key = (file, canonical_json(hf_overrides) if hf_overrides else "")
         stamp = _stamp(file)
-        kept = self._kept.pop(file, None)
+        kept = self._kept.pop(key, None)
         if kept is None or kept[0] != stamp:
-            kept = (stamp, load_model(file))
+            kept = (stamp, load_model(file, hf_overrides))
         if len(self._kept) >= MAX_GRAPHS:
             del self._kept[next(iter(self._kept))]
-        self._kept[file] = kept
+        self._kept[key] = kept
         return kept[1]
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from rulespack.deployment import READERS
 from rulespack.errors import BadDeployment, Refused, engine_refuses, not_modelled
+from rulespack.graph.canonical import canonical_json
 from vllm_0_29 import arguments
 from vllm_0_29.backends import check_backend_arguments
 from vllm_0_29.drafts import check_stages as check_draft_stages
@@ -197,11 +198,11 @@ def _drafts(rules: Rules, model: Model, deployment: Deployment) -> None:
 
 
 def _overrides(rules: Rules, model: Model, deployment: Deployment) -> None:
-    if deployment.hf_overrides:
+    if deployment.hf_overrides and model.hf_overrides != canonical_json(deployment.hf_overrides):
         raise not_modelled(
             "hf-overrides-modelled",
-            "hf_overrides change the configuration before a graph is derived from it, which is not modelled yet; "
-            "derive a graph from the changed configuration",
+            "hf_overrides change the configuration before a graph is derived from it, and this graph was derived "
+            "without them: load the model from its configuration with them",
         )
     if deployment.quantization is not None:
         own = model.quantization.method if model.quantization is not None else None

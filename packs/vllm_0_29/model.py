@@ -232,6 +232,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     states: tuple[CacheClass, ...]
     sparse: tuple[CacheClass, ...]
     vocabulary: int
+    hf_overrides: str | None
     tied_head: bool
     shards: tuple[Shard, ...]
     draft: Draft | None = None
@@ -310,6 +311,7 @@ def read_model(graph: ModelGraph, architectures: Mapping[str, Architecture]) -> 
         states=tuple(cls for cls in found if cls.layer_class in STATE_LAYERS),
         sparse=tuple(cls for cls in found if _is_sparse(cls.node) and cls.cache.kind in ("kv", "window")),
         vocabulary=graph.globals_.vocab_size,
+        hf_overrides=None if graph.derived_from is None else graph.derived_from.hf_overrides,
         tied_head=graph.globals_.tie_word_embeddings,
         shards=read_shards(graph),
         shared=tuple(

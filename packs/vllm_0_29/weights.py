@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 #: Arguments that change what a rank holds in a way that is not modelled, whatever their value.
 ARGUMENTS: Final = frozenset(
     """
-    all2all_backend cpu_offload_gb cpu_offload_params enable_eplb eplb_config hf_overrides kernel_config linear_backend
+    all2all_backend cpu_offload_gb cpu_offload_params enable_eplb eplb_config kernel_config linear_backend
     moe_backend offload_backend offload_group_size offload_num_in_group offload_params
     """.split()
 )

@@ -63,7 +63,7 @@ def _plan(model: str, options: Any, arguments: Mapping[str, Any]) -> int:
 
     answering = engine(options.release, engine=options.engine, nearest=options.nearest)
     deployment = Deployment(**asked(options), **arguments)
-    graph = load_model(model)
+    graph = load_model(model, deployment.hf_overrides)
     refused: Refused | None = None
     plan: Plan | None
     try:

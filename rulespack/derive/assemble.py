@@ -31,6 +31,7 @@ def assemble(name: str, document: Document, config: Config, parts: Parts) -> Mod
             path=document.path.name,
             sha256=document.sha256,
             deriver_version=DERIVER_VERSION,
+            hf_overrides=document.overrides,
         ),
         globals_=Global(
             architecture=config.architecture,

@@ -27,12 +27,16 @@ MAX_DEPTH: Final = 32
 
 
 class Document(msgspec.Struct, frozen=True):
-    """One configuration file: where it is, its dialect, what it says and the digest of its bytes."""
+    """One configuration file: where it is, its dialect, what it says and the digest of its bytes.
+
+    ``overrides`` is what was laid over what it says, as canonical JSON.
+    """
 
     path: Path
     format: str
     data: dict[str, Any]
     sha256: str
+    overrides: str | None = None
 
 
 def find_config(path: Path) -> Path:

@@ -13,6 +13,7 @@ from rulespack.derive.config import open_config, read_config, respelt
 from rulespack.derive.document import Document, read_document
 from rulespack.derive.errors import NotTranslated
 from rulespack.derive.families import families
+from rulespack.graph.canonical import canonical_json
 from rulespack.graph.model import ModelGraph
 
 
@@ -33,7 +34,8 @@ def translate(path: Path, name: str | None = None, overrides: Mapping[str, Any] 
     """
     document = read_document(path)
     if overrides:
-        document = msgspec.structs.replace(document, data=_overlaid(document.data, overrides))
+        data, said = _overlaid(document.data, overrides), canonical_json(overrides)
+        document = msgspec.structs.replace(document, data=data, overrides=said)
     head = open_config(document)
     family = families().get(head.architecture)
     if family is None:

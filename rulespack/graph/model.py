@@ -18,12 +18,16 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
 
 
 class DerivedFrom(Record, frozen=True, kw_only=True):
-    """The vendor file a graph was derived from; ``path`` is relative to the model's folder."""
+    """The vendor file a graph was derived from; ``path`` is relative to the model's folder.
+
+    Ours: ``hf_overrides``, what was laid over the file first, as JSON with its keys sorted.
+    """
 
     format: str
     path: str
     sha256: str
     deriver_version: int
+    hf_overrides: str | None = None
 
 
 class WeightScale(Record, frozen=True, kw_only=True):

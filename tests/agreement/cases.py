@@ -50,4 +50,10 @@ def graph(model: str) -> ModelGraph:
 
 def planned(case: Case) -> Plan:
     """Our plan for a case; raises Refused."""
-    return rulespack.engine(case.release).plan(graph(case.model), Deployment.of(case.deployment))
+    return rulespack.engine(case.release).plan(asked_graph(case), Deployment.of(case.deployment))
+
+
+def asked_graph(case: Case) -> ModelGraph:
+    """The graph a case is about: its model's, with the overrides it states."""
+    overrides = case.deployment.get("hf_overrides")
+    return rulespack.load_model(case.model, overrides) if overrides else graph(case.model)

@@ -11,7 +11,7 @@ from rulespack import Deployment, ModelGraph, Parameters
 from rulespack.graph.model import GroupedGEMM
 from rulespack.graph.stack import layers
 
-from .cases import Case, recorded
+from .cases import Case, asked_graph, recorded
 
 #: How far from the release an answer may be: vectors, such as norms and biases, are not in a graph.
 TOLERANCE = 0.005
@@ -32,7 +32,7 @@ def asked(case: Case) -> Deployment:
 
 
 def held(case: Case) -> Parameters:
-    weights = rulespack.engine(case.release).weights(graph(case.model), asked(case))
+    weights = rulespack.engine(case.release).weights(asked_graph(case), asked(case))
     assert weights is not None
     return weights
 

@@ -252,7 +252,7 @@ def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:
 def test_a_graph_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Path] = []
 
-    def load(file: Path) -> ModelGraph:
+    def load(file: Path, overrides: object) -> ModelGraph:
         read.append(file)
         return load_model(file)
 
@@ -266,7 +266,7 @@ def test_a_graph_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_fault_of_ours_is_told_and_survived(monkeypatch: pytest.MonkeyPatch) -> None:
     asker = Asker()
 
-    def broken(file: object) -> None:
+    def broken(*_: object) -> None:
         raise KeyError("gone")
 
     with monkeypatch.context() as patched:
@@ -292,3 +292,26 @@ def test_an_architecture_no_family_translates_is_refused_and_no_error(tmp_path: 
     assert answer["refused"]["by"] == "pack"
     assert answer["refused"]["rule"] == "configuration-translated"
     assert "NobodysForCausalLM" in answer["refused"]["reason"]
+
+
+YARN = {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}}
+
+
+@pytest.mark.parametrize(("release", "length"), [("0.29.0", 131072), ("0.31.0", 40960)])
+def test_overrides_are_laid_over_the_configuration(release: str, length: int) -> None:
+    question = {"release": release, "model": "qwen3-8b", "deployment": {"hf_overrides": YARN}}
+    assert ask(question)["plan"]["resolved"]["max_model_len"] == length
+    assert ask({**question, "deployment": {}})["plan"]["resolved"]["max_model_len"] == 40960
+
+
+def test_overrides_of_a_graph_that_stands_alone_are_refused(tmp_path: Path) -> None:
+    shutil.copy(MODELS / "qwen3-8b" / "graph.yaml", tmp_path)
+    answer = ask({**QUESTION, "model": str(tmp_path / "graph.yaml"), "deployment": {"hf_overrides": YARN}})
+    assert answer["refused"]["by"] == "pack"
+    assert "hf_overrides" in answer["refused"]["reason"]
+
+
+def test_an_override_that_no_configuration_can_have_names_its_key() -> None:
+    told = error({**QUESTION, "deployment": {"hf_overrides": {"num_attention_heads": "many"}}})
+    assert told["type"] == "InvalidConfig"
+    assert "num_attention_heads" in told["message"]
