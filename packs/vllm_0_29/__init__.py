@@ -38,6 +38,7 @@ RULES = Rules(
     later_cache_dtypes=facts.LATER_CACHE_DTYPES,
     speculative_methods=facts.SPECULATIVE_METHODS,
     connectors=facts.CONNECTORS,
+    unmodelled_connectors=frozenset(),
     environment=arguments.ENVIRONMENT,
     environment_unmodelled=arguments.ENVIRONMENT_UNMODELLED,
     environment_inert=arguments.ENVIRONMENT_INERT,

@@ -10,6 +10,7 @@ from rulespack.hooks import CacheDtype, LayerBackend
 from rulespack.kv.plan import Reason
 from vllm_0_29.backend_facts import NOT_MODELLED, Backend, Want, objections
 from vllm_0_29.drafts import chooses_backend
+from vllm_0_29.environment import CUBINS, switch
 from vllm_0_29.scheduler import mm_prefix
 from vllm_0_29.words import meant
 
@@ -127,7 +128,7 @@ def wants(rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, l
         kv_lora_rank=node.kv_lora_rank,
         index_topk=node.index_topk,
         flash_attn_version=rules.flash_attn_version(model, deployment, value),
-        downloaded_kernels=deployment.env.get("VLLM_HAS_FLASHINFER_CUBIN", "1") != "0",
+        downloaded_kernels=switch(deployment, CUBINS) is not False,
         dcp=deployment.decode_context_parallel_size > 1,
         pcp=deployment.prefill_context_parallel_size > 1,
         non_causal=cls.non_causal,

@@ -16,8 +16,15 @@ from vllm_0_29 import arguments
 from vllm_0_29.backends import check_backend_arguments
 from vllm_0_29.drafts import check_stages as check_draft_stages
 from vllm_0_29.drafts import speculative_tokens
+from vllm_0_29.environment import check_switches
 from vllm_0_29.manager import connector_name
 from vllm_0_29.scheduler import prefix_caching
+from vllm_0_29.value_checks import (
+    check_flash_attn_version,
+    check_performance_mode,
+    check_quantized_dtype,
+    check_skip_layers,
+)
 from vllm_0_29.words import meant
 
 if TYPE_CHECKING:
@@ -285,14 +292,18 @@ def _backend(rules: Rules, model: Model, deployment: Deployment) -> None:
 Check = Callable[["Rules", "Model", "Deployment"], None]
 
 #: Checks of every question, in the release's order where it has one.
-CHECKS: Final[tuple[Check, ...]] = (_gpu, _modelopt)
+CHECKS: Final[tuple[Check, ...]] = (_gpu, _modelopt, check_quantized_dtype)
 #: Checks that can only fail where something beyond the GPU was stated.
 STATED_CHECKS: Final[tuple[Check, ...]] = (
     _usage_context,
     _environment,
+    check_switches,
+    check_performance_mode,
+    check_flash_attn_version,
     _overrides,
     _drafts,
     _dtype_names,
+    check_skip_layers,
     _parallel,
     _heads,
     _backend,

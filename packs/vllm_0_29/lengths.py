@@ -85,7 +85,7 @@ def max_model_len(rules: Rules, model: Model, deployment: Deployment, reasons: R
 def _check_admitted(asked: int, derived: float, model_max_length: int | None, deployment: Deployment) -> None:
     if asked <= derived or (model_max_length is not None and asked <= model_max_length):
         return
-    if deployment.env.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "0").lower() in ("1", "true"):
+    if deployment.env.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "0").strip().lower() in ("1", "true"):
         return
     raise engine_refuses(
         "max-model-len-admitted",

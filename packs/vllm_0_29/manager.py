@@ -12,6 +12,7 @@ from rulespack.hooks import OwnedCaches
 from rulespack.kv.plan import Reason
 from rulespack.kv.specs import Spec, with_block_size
 from vllm_0_29.drafts import drops_blocks
+from vllm_0_29.environment import CHUNKED, switch
 from vllm_0_29.words import meant
 
 if TYPE_CHECKING:
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
 
 SOURCE = "vllm/config/vllm.py: VllmConfig.__post_init__"
 PROMOTE_SOURCE = "vllm/v1/core/kv_cache_utils.py: unify_hybrid_kv_cache_specs"
-
-#: The variable that bars chunked local attention from the manager when it is 0.
-CHUNKED_SWITCH = "VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE"
 
 #: The full counterpart of each local spec class.
 FULL_COUNTERPART = {
@@ -43,7 +41,7 @@ def hybrid_manager(rules: Rules, model: Model, deployment: Deployment, reasons: 
     asked = deployment.disable_hybrid_kv_cache_manager
     chunked = any(cls.chunk is not None for cls in model.classes)
     drafts = chunked and drops_blocks(model, deployment)
-    barred = drafts or (chunked and deployment.env.get(CHUNKED_SWITCH, "1") == "0")
+    barred = drafts or (chunked and switch(deployment, CHUNKED) is False)
     connector = connector_name(rules, deployment)
     keeps = connector is None or rules.connectors[connector].hybrid
     if asked is None:
@@ -91,6 +89,8 @@ def connector_name(rules: Rules, deployment: Deployment) -> str | None:
         return None
     if "kv_connector_module_path" in config or name == "MultiConnector":
         raise not_modelled("connector-modelled", f"the KV connector {name} of your own module is not modelled")
+    if name in rules.unmodelled_connectors:
+        raise not_modelled("connector-modelled", f"the KV connector {name} keeps caches of its own: not modelled")
     if name not in rules.connectors:
         raise engine_refuses(
             "connector-known",

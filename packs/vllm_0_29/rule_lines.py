@@ -35,6 +35,13 @@ LINES: Final[Mapping[str, Line]] = {
             "An environment variable that could change the plan and is not modelled is refused by name.",
             "environment environment_unmodelled environment_inert",
         ),
+        environment_switch_modelled=(
+            "An environment variable that is a switch must be an integer.",
+            "check_deployment",
+        ),
+        model_runner_switch=("VLLM_USE_V2_MODEL_RUNNER must be an integer.", "check_deployment"),
+        performance_mode_accepted=("performance_mode must be one of the release's.", "check_deployment"),
+        flash_attn_version_accepted=("A version of FlashAttention must be 2, 3 or 4.", "check_deployment"),
         capability_modelled=("GPUs whose attention backends are not modelled are refused.", "check_deployment"),
         architecture_served=("The release must be able to load the model's architecture at all.", "unserved"),
         modelopt_algorithm_known=(
@@ -48,6 +55,11 @@ LINES: Final[Mapping[str, Line]] = {
         ),
         nvfp4_without_mla=("Latent attention takes no nvfp4 cache but as packed records.", "check_deployment"),
         model_dtype_accepted=("dtype must be one of the release's names.", "check_deployment"),
+        quantized_model_dtype=(
+            "The checkpoint's quantization method must run in the model's dtype.",
+            "check_deployment",
+        ),
+        turboquant_skips_indices=("Under turboquant layers are skipped by index alone.", "check_deployment"),
         quantization_as_checkpoint=(
             "A quantization method other than the checkpoint's own is not modelled.",
             "check_deployment",
@@ -68,7 +80,10 @@ LINES: Final[Mapping[str, Line]] = {
         connector_role_accepted=("kv_role must be one of the release's.", "check_deployment"),
         connector_role_stated=("A KV connector needs a role.", "check_deployment"),
         connector_known=("The KV connector must be one the release has.", "connectors hybrid_manager"),
-        connector_modelled=("A KV connector from a module of the user's own is not modelled.", "hybrid_manager"),
+        connector_modelled=(
+            "Some KV connectors, and those of a user's own module, are not modelled.",
+            "unmodelled_connectors",
+        ),
         kv_offloading_size=("Offloading by size alone is not modelled: name the connector.", "hybrid_manager"),
         nixl_dcp=(
             "NIXL takes decode context parallelism over all tensor-parallel ranks only, and a latent cache.",

@@ -73,6 +73,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     later_cache_dtypes: frozenset[str]
     speculative_methods: frozenset[str]
     connectors: Mapping[str, Connector]
+    unmodelled_connectors: frozenset[str]
     absent_arguments: frozenset[str]
     environment: frozenset[str]
     environment_unmodelled: frozenset[str]

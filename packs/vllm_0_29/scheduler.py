@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from rulespack.errors import engine_refuses
 from rulespack.kv.plan import Reason
 from vllm_0_29.drafts import ASYNCHRONOUS
+from vllm_0_29.environment import RUNNER, switch
 from vllm_0_29.words import many
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ ANY_CONTEXT: Final = (2048, 128)
 #: All-to-all backends whose batches are fixed, with data parallelism over experts.
 BATCHED_ALL2ALL: Final = frozenset({"deepep_low_latency", "nixl_ep"})
 BATCHED_TOKENS: Final = 256
-
-TRUE: Final = frozenset({"1", "true"})
 
 
 def chunked_prefill(model: Model, deployment: Deployment) -> bool:
@@ -126,13 +125,13 @@ def _check_batch(model: Model, tokens: int, seqs: int, max_model_len: int, deplo
 
 def model_runner(rules: Rules, model: Model, deployment: Deployment, reasons: Reasons) -> int:
     """The model runner's version: 2, unless the environment forces 1 or a feature needs it."""
-    forced = deployment.env.get("VLLM_USE_V2_MODEL_RUNNER")
+    forced = switch(deployment, RUNNER)
     version, because = 2, "nothing asked for needs the first"
     method = model.draft.method if model.draft is not None else None
     if method in rules.first_runner_methods:
         version, because = 1, f"the second does not draft by {method}"
     if forced is not None:
-        version, because = (2 if forced.lower() in TRUE else 1), "VLLM_USE_V2_MODEL_RUNNER says so"
+        version, because = (2 if forced else 1), f"{RUNNER} says so"
     reasons.append(Reason("model-runner", version, {}, because, RUNNER_SOURCE))
     return version
 

@@ -42,6 +42,7 @@ RULES = msgspec.structs.replace(
     cache_dtypes=facts.CACHE_DTYPES,
     speculative_methods=facts.SPECULATIVE_METHODS,
     connectors=facts.CONNECTORS,
+    unmodelled_connectors=facts.UNMODELLED_CONNECTORS,
     architectures=facts.ARCHITECTURES,
     unserved=facts.UNSERVED,
     residencies=facts.RESIDENCIES,

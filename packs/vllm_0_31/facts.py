@@ -14,6 +14,8 @@ from vllm_0_31 import deepseek_v41, glm5_next
 CACHE_DTYPES: Final = earlier.CACHE_DTYPES | {"nvfp4_ds_mla"}
 SPECULATIVE_METHODS: Final = earlier.SPECULATIVE_METHODS | {"glm5_next_mtp"}
 CONNECTORS: Final = earlier.CONNECTORS | {"MoRIIOConnector": Connector(True)}
+#: A connector that replaces the caches by its own (``v1/hisparse``).
+UNMODELLED_CONNECTORS: Final = frozenset({"HiSparseConnector"})
 KIMI_K3: Final = msgspec.structs.replace(
     earlier.ARCHITECTURES["KimiK3ForConditionalGeneration"],
     state=msgspec.structs.replace(earlier.KIMI_K3, takes_dtype_flag=True),

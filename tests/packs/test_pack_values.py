@@ -1,0 +1,141 @@
+"""Values of arguments and switches that a release refuses, whatever else is asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from small_graphs import RELEASES, chunked, full, graph_of, plan
+
+import rulespack
+from rulespack import Deployment, ModelGraph, Plan, Refused
+from rulespack.graph.model import Quantization
+
+DENSE = graph_of([full()] * 4)
+RUNNER = "VLLM_USE_V2_MODEL_RUNNER"
+CUBINS = "VLLM_HAS_FLASHINFER_CUBIN"
+CHUNKED = "VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE"
+
+
+def refused(release: str, graph: ModelGraph = DENSE, **deployment: Any) -> Refused:
+    with pytest.raises(Refused) as error:
+        plan(release, graph, **deployment)
+    return error.value
+
+
+def said(answer: Refused) -> tuple[str, str | None, str | None]:
+    return answer.by, answer.type, answer.stage
+
+
+def catalog(release: str, model: str, **deployment: Any) -> Plan:
+    return rulespack.engine(release).plan(rulespack.load_model(model), Deployment(**deployment))
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("value", ["True", "false", "", "1.0"])
+def test_the_model_runner_is_switched_by_an_integer(release: str, value: str) -> None:
+    answer = refused(release, env={RUNNER: value})
+    assert said(answer) == ("engine", "ValidationError", "config")
+    assert answer.rule == "model-runner-switch"
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_any_integer_but_zero_asks_for_the_second_runner(release: str) -> None:
+    """The first runner keeps no more than the stages' batches in flight, so the two differ on two stages."""
+    flights = {
+        value: plan(release, DENSE, pipeline_parallel_size=2, env={RUNNER: value}).resolved
+        for value in ("00", "0", "1", "2", " 1 ")
+    }
+    batches = {value: kept.max_in_flight_tokens // kept.max_num_batched_tokens for value, kept in flights.items()}
+    assert batches == {"00": 2, "0": 2, "1": 3, "2": 3, " 1 ": 3}
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("name", [CUBINS, CHUNKED])
+def test_other_switches_are_integers_or_are_refused_by_the_pack(release: str, name: str) -> None:
+    answer = refused(release, env={name: "yes"})
+    assert (answer.by, answer.rule) == ("pack", "environment-switch-modelled")
+    assert name in answer.reason
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_switch_is_off_at_any_spelling_of_zero(release: str) -> None:
+    graph = graph_of([chunked(1024), full()])
+    kept = {
+        value: plan(release, graph, env={CHUNKED: value}).resolved.hybrid_kv_cache_manager for value in ("0", "00", "2")
+    }
+    assert kept == {"0": False, "00": False, "2": True}
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_longer_context_is_admitted_whatever_blanks_surround_the_word(release: str) -> None:
+    answer = plan(release, DENSE, max_model_len=16_384, env={"VLLM_ALLOW_LONG_MAX_MODEL_LEN": " True "})
+    assert answer.resolved.max_model_len == 16_384
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_performance_mode_is_one_of_three(release: str) -> None:
+    answer = refused(release, performance_mode="foo")
+    assert said(answer) == ("engine", "ValidationError", "config")
+    assert answer.rule == "performance-mode-accepted"
+    for mode in ("balanced", "interactivity", "throughput"):
+        assert plan(release, DENSE, performance_mode=mode).groups
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("version", [1, 5, "4", True])
+def test_a_version_of_flash_attention_is_one_of_three(release: str, version: Any) -> None:
+    answer = refused(release, attention_config={"flash_attn_version": version})
+    assert said(answer) == ("engine", "ValidationError", "config")
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_turboquant_skips_layers_by_index_alone(release: str) -> None:
+    answer = refused(release, kv_cache_dtype="turboquant_k8v4", kv_cache_dtype_skip_layers=["sliding_window", "3"])
+    assert said(answer) == ("engine", "ValueError", "config")
+    assert answer.rule == "turboquant-skips-indices"
+    assert "'sliding_window'" in answer.reason
+    assert plan(release, DENSE, kv_cache_dtype="fp8", kv_cache_dtype_skip_layers=["sliding_window", "3"]).groups
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize(
+    ("method", "taken"),
+    [
+        ("fp8", {"bfloat16", "float16"}),
+        ("deepseek_v4_fp8", {"bfloat16", "float16"}),
+        ("modelopt_fp4", {"bfloat16", "float16"}),
+        ("mxfp4", {"bfloat16"}),
+        ("compressed-tensors", {"bfloat16", "float16", "float32"}),
+        (None, {"bfloat16", "float16", "float32"}),
+    ],
+)
+def test_a_quantization_method_runs_in_some_dtypes_alone(release: str, method: str | None, taken: set[str]) -> None:
+    graph = graph_of([full()] * 2, quantization=None if method is None else Quantization(method=method))
+    for dtype in ("bfloat16", "float16", "float32"):
+        if dtype in taken:
+            assert plan(release, graph, dtype=dtype).groups
+        else:
+            answer = refused(release, graph, dtype=dtype)
+            assert said(answer) == ("engine", "ValidationError", "config")
+            assert answer.rule == "quantized-model-dtype"
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_checkpoints_own_dtype_is_asked_too(release: str) -> None:
+    graph = graph_of([full()] * 2, quantization=Quantization(method="mxfp4"), dtype="fp16")
+    assert refused(release, graph).rule == "quantized-model-dtype"
+
+
+def test_a_connector_that_keeps_caches_of_its_own_is_refused_by_the_pack() -> None:
+    answer = refused("0.31.0", kv_transfer_config={"kv_connector": "HiSparseConnector", "kv_role": "kv_both"})
+    assert (answer.by, answer.rule) == ("pack", "connector-modelled")
+    answer = refused("0.29.0", kv_transfer_config={"kv_connector": "HiSparseConnector", "kv_role": "kv_both"})
+    assert (answer.by, answer.rule, answer.stage) == ("engine", "connector-known", "config")
+
+
+@pytest.mark.parametrize("gpu", ["H200", "B200"])
+def test_a_kernel_of_deepseek_v41_that_is_not_modelled_is_refused_by_the_pack(gpu: str) -> None:
+    with pytest.raises(Refused) as error:
+        catalog("0.31.0", "deepseek-v4.1-flash", gpu=gpu, attention_backend="FLASHINFER_MLA_SPARSE_DSV41")
+    assert (error.value.by, error.value.rule) == ("pack", "backend-modelled")
