@@ -80,6 +80,10 @@ class _Arguments:
         other.__dict__.update(self.__dict__, _draft=draft)
         return other
 
+    def keep_draft(self, draft: ModelGraph | None) -> None:
+        """Remember the draft that was loaded by the name these arguments state, so that it is loaded once."""
+        self.__dict__["_draft"] = draft
+
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a Deployment is frozen: make another with {name} as you want it")
 

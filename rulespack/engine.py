@@ -183,7 +183,10 @@ class Engine:
         return described, deployment
 
     def _draft(self, deployment: Deployment) -> ModelGraph | None:
-        draft = deployment.draft or named_draft(deployment)
+        draft = deployment.draft
+        if draft is None:
+            draft = named_draft(deployment)
+            deployment.keep_draft(draft)
         return None if draft is None else self._described(draft, deployment)
 
     def _described(self, graph: ModelGraph, deployment: Deployment) -> ModelGraph:

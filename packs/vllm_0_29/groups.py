@@ -244,13 +244,13 @@ def uniform_page(rules: Rules, specs: Sequence[Spec], spec_of: Sequence[int]) ->
 
     The size is the smallest bucket's count, or the largest's where that is less than half as large again.
     """
+    keys = [rules.merge_key(spec) for spec in specs]
     buckets: dict[Hashable, tuple[list[Spec], list[int]]] = {}
     for position, index in enumerate(spec_of):
-        spec = specs[index]
-        members, caches = buckets.setdefault(rules.merge_key(spec), ([], []))
+        members, caches = buckets.setdefault(keys[index], ([], []))
         caches.append(position)
-        if spec not in members:
-            members.append(spec)
+        if specs[index] not in members:
+            members.append(specs[index])
     counts = [len(caches) for _, caches in buckets.values()]
     fewest, most = min(counts), max(counts)
     size = most if most < 1.5 * fewest else fewest
