@@ -168,6 +168,13 @@ def fa4_built(capability: tuple[int, int]) -> bool:
     return capability[0] in (9, 10)
 
 
+def fa_built(version: int, capability: tuple[int, int]) -> bool:
+    """Whether a version of FlashAttention runs on this GPU (``flash_attn_interface.py: is_fa_version_supported``)."""
+    if version == 4:
+        return fa4_built(capability)
+    return capability[0] == 9 if version == 3 else True
+
+
 def fa_version(
     want: Want,
     *,
@@ -175,8 +182,8 @@ def fa_version(
     head_size_v: int | None = None,
     sinks: bool = False,
     own_hd256: bool = False,
-) -> int:
-    """FlashAttention's version for a layer: ``fa_utils.py: get_flash_attn_version``.
+) -> int | None:
+    """FlashAttention's version for a layer, None where it would not run: ``fa_utils.py: get_flash_attn_version``.
 
     Hopper takes 3 and family 10 takes 4, everything else 2; a version the configuration forces comes before, and what
     a version cannot do moves it. ``head_size`` None asks for the version before any layer is known; ``own_hd256`` says
@@ -197,7 +204,7 @@ def fa_version(
     if version == 4 and family >= 10 and head_size is not None and head_size > 128:
         if not (head_size == 256 and head_size_v in (None, 256)) and not (head_size == 192 and head_size_v == 128):
             version = 2
-    return version
+    return version if fa_built(version, want.capability) else None
 
 
 def _hd256_falls_back(want: Want, sinks: bool) -> bool:

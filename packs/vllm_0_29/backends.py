@@ -8,7 +8,7 @@ from rulespack.errors import engine_refuses, not_modelled
 from rulespack.graph.vocabulary import LATENT_KINDS
 from rulespack.hooks import CacheDtype, LayerBackend
 from rulespack.kv.plan import Reason
-from vllm_0_29.backend_facts import NOT_MODELLED, Backend, Want, objections
+from vllm_0_29.backend_facts import NOT_MODELLED, Backend, Want, fa4_built, objections
 from vllm_0_29.drafts import chooses_backend
 from vllm_0_29.environment import CUBINS, switch
 from vllm_0_29.scheduler import mm_prefix
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from vllm_0_29.rules import Reasons, Rules
 
 SOURCE = "vllm/platforms/cuda.py: CudaPlatformBase.get_attn_backend_cls"
+HOOK_SOURCE = "vllm/model_executor/models/config.py: Gemma4Config.verify_and_update_config"
 
 #: Quantization methods that bring scales for the cache of every ordinary attention layer.
 SCALED_METHODS = frozenset({"fp8", "modelopt", "modelopt_fp4", "modelopt_mxfp8"})
@@ -97,7 +98,8 @@ def serving(
         return handed(rules, model, deployment, cls, value)
     want = wants(rules, model, deployment, cls, layer_dtype, value)
     free = chooses_backend(rules, model, cls)
-    return constructed(rules.backends[select(rules, deployment, want, reasons, free=free)], want)
+    hooked = hooked_backend(model, deployment)
+    return constructed(rules.backends[select(rules, deployment, want, reasons, free=free, hooked=hooked)], want)
 
 
 def wants(rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, layer_dtype: str, value: str) -> Want:
@@ -135,13 +137,22 @@ def wants(rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, l
     )
 
 
-def select(rules: Rules, deployment: Deployment, want: Want, reasons: Reasons, *, free: bool = False) -> str:
+def select(
+    rules: Rules,
+    deployment: Deployment,
+    want: Want,
+    reasons: Reasons,
+    *,
+    free: bool = False,
+    hooked: str | None = None,
+) -> str:
     """The backend's name: the one that was forced where it can serve the layer, else the first that can.
 
-    A ``free`` layer is not bound by what was forced.
+    A ``free`` layer is not bound by what was forced; ``hooked`` is what the model's class forces where nothing was.
     Refused by the engine where the forced one cannot, or none can.
     """
-    forced = None if free else forced_backend(deployment)
+    asked = forced_backend(deployment)
+    forced = None if free else asked or hooked
     inputs = {"head_size": want.head_size, "cache_dtype": want.cache_dtype, "block_size": want.block_size}
     if forced is not None:
         backend = rules.backends.get(forced)
@@ -159,7 +170,8 @@ def select(rules: Rules, deployment: Deployment, want: Want, reasons: Reasons, *
                 f"{forced} cannot serve layers of head size {want.head_size}: {', '.join(against)}",
                 SOURCE,
             )
-        reasons.append(Reason("attention-backend", forced, inputs, "as asked", SOURCE))
+        because = "as asked" if asked else "the model's class asks for it where FlashAttention 4 does not run"
+        reasons.append(Reason("attention-backend", forced, inputs, because, SOURCE if asked else HOOK_SOURCE))
         return forced
     passed: list[tuple[str, str]] = []
     for name in rules.priorities(want):
@@ -208,14 +220,26 @@ def forced_backend(deployment: Deployment) -> str | None:
     return asked.upper()
 
 
+def hooked_backend(model: Model, deployment: Deployment) -> str | None:
+    """The backend the model's class forces where none was asked: Triton, for layers that differ in head size, on GPUs
+    without FlashAttention 4."""
+    return "TRITON_ATTN" if _takes_fa4(model) and not fa4_built(deployment.gpu.capability) else None
+
+
+def _takes_fa4(model: Model) -> bool:
+    return model.architecture.wide_heads_take_fa4 and len(model.head_sizes) > 1
+
+
 def flash_attn_version(model: Model, deployment: Deployment, value: str) -> int | None:
-    """The FlashAttention version the configuration forces: what was asked, else 4 for an architecture whose layers
-    differ in head size, where it is built (``vllm/model_executor/models/config.py``)."""
+    """The FlashAttention version the configuration forces: 2 at most under turboquant, what was asked, else 4 for an
+    architecture whose layers differ in head size, where it is built and no other backend was asked for."""
     asked = (deployment.attention_config or {}).get("flash_attn_version")
+    if deployment.kv_cache_dtype.startswith("turboquant_"):
+        return 2
     if asked is not None:
         return int(asked)
-    if model.architecture.wide_heads_take_fa4 and len(model.head_sizes) > 1 and deployment.gpu.family in (9, 10):
-        return 4
+    if _takes_fa4(model) and fa4_built(deployment.gpu.capability):
+        return 4 if forced_backend(deployment) in (None, "FLASH_ATTN") else None
     return None
 
 

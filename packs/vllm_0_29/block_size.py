@@ -45,11 +45,8 @@ def block_size(
     ``mamba`` is the mamba cache mode and the state's block size to start from.
     """
     mode, start = mamba
-    served = [
-        (rules.backends[part.backend], _want(rules, model, deployment, dtype, part))
-        for part in layers
-        if model.classes[model.class_of[part.caches[0]]].layer_class not in STATE_LAYERS
-    ]
+    attending = [part for part in layers if _layer_class(model, part) not in STATE_LAYERS]
+    served = [(rules.backends[part.backend], _want(rules, model, deployment, dtype, part)) for part in attending]
     if not served:
         return Sizes(block_size=deployment.block_size or DEFAULT_BLOCK_SIZE, mamba_block_size=start)
     if deployment.block_size is not None:
@@ -64,7 +61,10 @@ def block_size(
     if model.hybrid:
         sizes = aligned(rules, model, deployment, served[0], mode, start, size, reasons)
     if rules.skip_layers(model, deployment, dtype.layers):
-        sizes = _cover_skipped(model, deployment, dtype, served[0], sizes, reasons)
+        leading = [
+            i for i, part in enumerate(attending) if _layer_class(model, part) == model.architecture.leading_class
+        ]
+        sizes = _cover_skipped(model, deployment, dtype, served[leading[0] if leading else 0], sizes, reasons)
     return sizes
 
 
@@ -132,6 +132,10 @@ def _token_bytes(backend: Backend, cache_dtype: str, heads: int, head_size: int,
     element = own if cache_dtype in ("auto", "float16", "bfloat16") else 1
     content = backend.content_bytes(cache_dtype, head_size, head_size, element)
     return backend.head_slots(cache_dtype, heads) * content
+
+
+def _layer_class(model: Model, part: LayerBackend) -> str:
+    return model.classes[model.class_of[part.caches[0]]].layer_class
 
 
 def _want(rules: Rules, model: Model, deployment: Deployment, dtype: CacheDtype, part: LayerBackend) -> Want:

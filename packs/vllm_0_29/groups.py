@@ -98,7 +98,7 @@ def groups(rules: Rules, model: Model, deployment: Deployment, resolution: Resol
             parts, because = uniform_page(rules, equal, spec_of)
             rule, source = "equal-page-groups", PAGE_SOURCE
     whole = block_cost([part.caches for part in parts], pages, alignment)
-    stages = staged(owned, parts, pages, alignment)
+    stages = staged(owned, parts, pages, alignment, deployment.pipeline_parallel_size)
     cost = stages[0].bytes_per_block if stages else whole
     marked = rules.draft_groups(model, deployment, rule, [part.caches for part in parts])
     shown = tuple(CacheGroup(caches=part.caches, spec=part.spec, draft=i in marked) for i, part in enumerate(parts))
@@ -136,12 +136,14 @@ def _cost_because(groups: Sequence[Sequence[int]], pages: Sequence[int], alignme
     return f"{because}, rounded up to a multiple of {alignment} bytes" if sums[widest] % alignment else because
 
 
-def staged(owned: OwnedCaches, parts: Sequence[Part], pages: Sequence[int], alignment: int) -> tuple[Stage, ...] | None:
+def staged(
+    owned: OwnedCaches, parts: Sequence[Part], pages: Sequence[int], alignment: int, count: int
+) -> tuple[Stage, ...] | None:
     """Each pipeline stage's part of every group and its own block; None where there is one stage."""
     if not owned.stage_of:
         return None
     stages = []
-    for stage in range(max(owned.stage_of) + 1):
+    for stage in range(count):
         held = tuple(tuple(i for i in part.caches if owned.stage_of[i] == stage) for part in parts)
         stages.append(Stage(held, block_cost(held, pages, alignment)))
     return tuple(stages)

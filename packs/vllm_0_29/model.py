@@ -110,6 +110,7 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     ``bfloat16_cache_is_auto``: a bfloat16 cache is taken for ``auto``.
     ``marks_last_group``: the release takes the last registered cache for the draft's, by the model's type.
     ``cache_by_cache``: all layers register their first cache before any registers its second.
+    ``leading_class``: the class whose layers register first, also where they keep no cache of their own.
     ``check`` refuses deployments the model class cannot have, ``check_stages`` pipeline stages it cannot be cut into,
     by the stage of each layer. ``attends``: ``decoder``, ``encoder_decoder`` (layers also attend an encoder's output),
     or ``encoder_only`` (in both directions, without a cache).
@@ -124,6 +125,7 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     wide_heads_take_fa4: bool = False
     pipeline_parallel: bool = True
     cache_by_cache: bool = False
+    leading_class: str | None = None
     cache_dtype_ignored: bool = False
     bfloat16_cache_is_auto: bool = False
     replicates_kv_heads: bool = True

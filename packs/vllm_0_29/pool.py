@@ -43,6 +43,7 @@ def pool(
     where no kernel block divides a group's, or where ``prefix_match_unit`` does not divide the groups'.
     """
     length = resolution.resolved.max_model_len
+    check_stages_hold(grouping)
     check_counted(pages)
     blocks = [count.at(length) for count in pages]
     reasons: list[Reason] = []
@@ -81,6 +82,19 @@ def pool(
     )
 
 
+def check_stages_hold(grouping: Grouping) -> None:
+    """Refused by the engine, which crashes, where a pipeline stage holds no cache of a model that has some."""
+    for number, stage in enumerate(grouping.stages or ()):
+        if grouping.groups and stage.bytes_per_block == 0:
+            raise engine_refuses(
+                "stage-holds-caches",
+                "AssertionError",
+                "groups",
+                f"pipeline stage {number} holds no layer with a cache, and its blocks would cost nothing",
+                "vllm/v1/core/kv_cache_utils.py: _pool_bytes_per_block",
+            )
+
+
 def check_counted(pages: Sequence[PageCount]) -> None:
     """Refused by the engine, which crashes, where it cannot count the blocks of a group."""
     for count in pages:
@@ -105,9 +119,7 @@ def check_memory(deployment: Deployment, grouping: Grouping, needed: int, length
     if override is None and memory is None:
         return None
     counts = []
-    for cost in costs:
-        if cost == 0:
-            continue
+    for cost in filter(None, costs):
         available = override * cost if override is not None else (memory or 0)
         usable = available - cost
         if usable <= 0:
@@ -189,6 +201,7 @@ def auto_fitted(
 
     Refused by the pack without a stated memory, by the engine where not one token fits.
     """
+    check_stages_hold(grouping)
     check_counted(pages)
     memory, override = deployment.kv_cache_memory_bytes, deployment.num_gpu_blocks_override
     if memory is None and override is None:

@@ -35,10 +35,7 @@ LINES: Final[Mapping[str, Line]] = {
             "An environment variable that could change the plan and is not modelled is refused by name.",
             "environment environment_unmodelled environment_inert",
         ),
-        environment_switch_modelled=(
-            "An environment variable that is a switch must be an integer.",
-            "check_deployment",
-        ),
+        environment_switch_modelled=("A switch among the variables must be an integer.", "check_deployment"),
         model_runner_switch=("VLLM_USE_V2_MODEL_RUNNER must be an integer.", "check_deployment"),
         performance_mode_accepted=("performance_mode must be one of the release's.", "check_deployment"),
         flash_attn_version_accepted=("A version of FlashAttention must be 2, 3 or 4.", "check_deployment"),
@@ -317,6 +314,7 @@ LINES: Final[Mapping[str, Line]] = {
             "check_deployment",
         ),
         draft_named=("A method that runs a model of its own needs its name.", "own_draft"),
+        draft_described=("A prediction module that a graph does not describe is not modelled.", "own_draft"),
         draft_in_checkpoint=("The checkpoint must carry the draft module a method runs on.", "own_draft"),
         draft_has_a_target=("A model that drafts for another is not served by itself.", ""),
         draft_markov_rank=("A DSpark draft must say its Markov rank.", "draft_architectures"),
@@ -373,6 +371,7 @@ LINES: Final[Mapping[str, Line]] = {
             "What one block of the pool costs: the widest group's pages, aligned.",
             "groups block_alignment",
         ),
+        stage_holds_caches=("The release crashes where a pipeline stage holds no cache.", "pool"),
         blocks_counted=("The release crashes where it cannot count the blocks of a group.", "pages window_pages"),
         scheduler_block_size=(
             "The scheduler's block: the least common multiple of the groups' blocks.",

@@ -70,7 +70,7 @@ def check_skip_layers(rules: Rules, model: Model, deployment: Deployment) -> Non
                 "turboquant-skips-indices",
                 "ValueError",
                 "config",
-                f"kv_cache_dtype_skip_layers under {deployment.kv_cache_dtype} takes layer indices alone, not {entry!r}",
+                f"kv_cache_dtype_skip_layers under {deployment.kv_cache_dtype} takes indices alone, not {entry!r}",
                 "vllm/engine/arg_utils.py: EngineArgs.create_engine_config",
             ) from None
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vllm_0_29 import backends as earlier
-from vllm_0_29.backend_facts import FP8
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
@@ -15,6 +14,6 @@ if TYPE_CHECKING:
 def flash_attn_version(model: Model, deployment: Deployment, value: str) -> int | None:
     """As before, but nothing is forced for layers of several head sizes with an fp8 cache on Hopper."""
     asked = (deployment.attention_config or {}).get("flash_attn_version")
-    if asked is None and deployment.gpu.family == 9 and value in FP8:
+    if asked is None and deployment.gpu.family == 9 and value.startswith("fp8"):
         return None
     return earlier.flash_attn_version(model, deployment, value)

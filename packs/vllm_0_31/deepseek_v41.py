@@ -60,6 +60,7 @@ def check_stages(model: Model, stage_of_layer: Sequence[int]) -> None:
 ARCHITECTURE: Final = Architecture(
     prefix="language_model.model.layers.",
     marks_last_group=True,
+    leading_class=MAIN,
     caches={
         "compressed": CacheName(".attn", MAIN),
         "index": CacheName(".attn.indexer.k_cache", INDEX),

@@ -1,0 +1,59 @@
+"""Pipeline stages that hold no cache, and caches a model class registers before it has any."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from small_graphs import RELEASES, full, graph_of, plan
+
+import rulespack
+from rulespack import Deployment, Refused
+
+DENSE = graph_of([full()] * 4)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize(
+    ("partition", "held"), [("0,4", [0, 4]), ("4,0", [4, 0]), ("2,0,2", [2, 0, 2]), ("1,3,0", [1, 3, 0])]
+)
+@pytest.mark.parametrize("memory", [{}, {"kv_cache_memory_bytes": 1 << 36}, {"max_model_len": -1}])
+def test_a_stage_without_a_cache_is_a_crash_after_the_groups(
+    release: str, partition: str, held: list[int], memory: dict[str, Any]
+) -> None:
+    with pytest.raises(Refused) as error:
+        plan(
+            release,
+            DENSE,
+            pipeline_parallel_size=len(held),
+            env={"VLLM_PP_LAYER_PARTITION": partition},
+            **memory,
+        )
+    answer = error.value
+    assert (answer.by, answer.type, answer.stage) == ("engine", "AssertionError", "groups")
+    assert answer.rule == "stage-holds-caches"
+    assert answer.plan is not None
+    assert [len(group.caches) for group in answer.plan.groups] == [4]
+    assert f"stage {held.index(0)} holds no layer" in answer.reason
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_stages_that_all_hold_caches_are_planned(release: str) -> None:
+    answer = plan(release, DENSE, pipeline_parallel_size=2, env={"VLLM_PP_LAYER_PARTITION": "1,3"})
+    assert answer.stages is not None
+    assert [len(stage.groups[0]) for stage in answer.stages] == [1, 3]
+
+
+@pytest.mark.parametrize(("gpu", "kernel"), [("H200", 64), ("B200", 128)])
+@pytest.mark.parametrize("skipped", ["0", "sliding_window"])
+def test_skipped_layers_of_deepseek_v41_double_its_block(gpu: str, kernel: int, skipped: str) -> None:
+    """Its layers register their main kernel first, and once they are built the cache dtype is the packed record: one
+    byte against two, although no layer heeds the flag."""
+    graph = rulespack.load_model("deepseek-v4.1-flash")
+    engine = rulespack.engine("0.31.0")
+    usual = engine.plan(graph, Deployment(gpu=gpu))
+    assert usual.resolved.block_size == kernel
+    for asked in ({}, {"block_size": kernel}):
+        answer = engine.plan(graph, Deployment(gpu=gpu, kv_cache_dtype_skip_layers=[skipped], **asked))
+        assert answer.resolved.block_size == 2 * kernel
+        assert answer.backends == usual.backends
