@@ -91,8 +91,9 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
 
     ``kernel`` gives its block sizes for the model as a whole, ``layer_kernel`` for one layer where that can differ;
     ``construction`` what the chosen backend then refuses, with an error of class ``construction_error``; ``canonical``
-    what the layers it serves make of the engine's cache dtype on a compute capability; ``layouts`` what its kernels
-    take on one, most preferred first, None where any will do.
+    what the layers it serves make of the engine's cache dtype on a compute capability; ``check_packing`` refuses a
+    cache dtype it cannot lay out, asked where some layers are skipped; ``layouts`` what its kernels take on a
+    capability, most preferred first, None where any will do.
     """
 
     name: str
@@ -117,6 +118,7 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
     construction: Callable[[Want], str | None] = lambda want: None
     construction_error: str = "ValueError"
     canonical: Callable[[str, tuple[int, int]], str] = lambda cache_dtype, capability: cache_dtype
+    check_packing: Callable[[str], None] = lambda cache_dtype: None
     head_slots: Callable[[str, int], int] = lambda cache_dtype, heads: heads
     content_bytes: Callable[[str, int, int, int], int] = lambda cache_dtype, k, v, element: (k + v) * element
 
@@ -265,6 +267,11 @@ def fa_kernel(want: Want) -> Kernel:
     return Kernel((16,), multiples=True) if fixed is None else Kernel((fixed,))
 
 
+def fa_layer_kernel(want: Want) -> Kernel:
+    """A window layer asks outside the engine's configuration, where no head size is known: any multiple of 16."""
+    return Kernel((16,), multiples=True)
+
+
 # --- FlashInfer -------------------------------------------------------------------------------------------------------
 
 
@@ -339,6 +346,11 @@ def triton_fp8(want: Want) -> str | None:
     return None
 
 
+def flex_soft_cap(want: Want) -> str | None:
+    """FlexAttention applies no soft cap to the scores; the selector does not ask."""
+    return "a soft cap on the scores" if want.soft_cap else None
+
+
 def flashinfer_mla_combination(want: Want) -> str | None:
     """FlashInfer's MLA kernels are built for non-rotary widths of 64, 128 and 192."""
     if want.qk_nope_head_dim not in (64, 128, 192):
@@ -407,6 +419,7 @@ BACKENDS: Final = {
             admits_head=fa_head,
             admits_cache_dtype=fa_cache_dtype,
             kernel=fa_kernel,
+            layer_kernel=fa_layer_kernel,
             preferred_floor=lambda want: fa_hd256_block(want) or 0,
             admits_sinks=fa_sinks,
             admits_mm_prefix=True,
@@ -451,6 +464,8 @@ BACKENDS: Final = {
             dtypes=frozenset({"float16", "bfloat16", "float32"}),
             admits_mm_prefix=True,
             dcp=False,
+            construction=flex_soft_cap,
+            construction_error="NotImplementedError",
         ),
         Backend(
             name="TURBOQUANT",

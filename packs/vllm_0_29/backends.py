@@ -8,7 +8,7 @@ from rulespack.errors import engine_refuses, not_modelled
 from rulespack.graph.vocabulary import LATENT_KINDS
 from rulespack.hooks import CacheDtype, LayerBackend
 from rulespack.kv.plan import Reason
-from vllm_0_29.backend_facts import NOT_MODELLED, Backend, Want, fa4_built, objections
+from vllm_0_29.backend_facts import NOT_MODELLED, TURBOQUANT, Backend, Want, fa4_built, objections
 from vllm_0_29.drafts import chooses_backend
 from vllm_0_29.environment import CUBINS, switch
 from vllm_0_29.scheduler import mm_prefix
@@ -32,7 +32,11 @@ SELECTING = frozenset({"Attention", "ChunkedLocalAttention", "MLAAttention"})
 def select_backends(
     rules: Rules, model: Model, deployment: Deployment, dtype: CacheDtype, reasons: Reasons
 ) -> tuple[LayerBackend, ...]:
-    """One entry for each class of cache in registration order; a class whose layers are partly skipped is two."""
+    """One entry for each class of cache in registration order; a class whose layers are partly skipped is two.
+
+    A chunked layer selects by the engine's cache dtype even where it is skipped
+    (``chunked_local_attention.py: ChunkedLocalAttention.__init__``).
+    """
     skipped = rules.skip_layers(model, deployment, dtype.layers)
     chosen = []
     for cls, caches in zip(model.classes, model.members, strict=True):
@@ -49,7 +53,9 @@ def select_backends(
         else:
             parts = _parted(model, cls, caches, skipped, dtype.layers)
         for part, layer_dtype in parts:
-            name = serving(rules, model, deployment, cls, layer_dtype, dtype.value, reasons)
+            selecting = dtype.value if cls.layer_class == "ChunkedLocalAttention" else layer_dtype
+            name = serving(rules, model, deployment, cls, selecting, dtype.value, reasons)
+            _check_packed(name, layer_dtype)
             _check_scales(model, cls, layer_dtype)
             chosen.append(LayerBackend(part, name, layer_dtype))
     return tuple(sorted(chosen, key=lambda part: part.caches[0])) if len(chosen) > 1 else tuple(chosen)
@@ -74,6 +80,18 @@ def _check_scales(model: Model, cls: CacheClass, layer_dtype: str) -> None:
             "construct",
             f"an fp8_e5m2 cache takes no scales, and a {method} checkpoint brings them",
             "vllm/model_executor/layers/attention/attention.py: _init_kv_cache_quant",
+        )
+
+
+def _check_packed(name: str, layer_dtype: str) -> None:
+    """Refused by the engine: turboquant's kernel over a layer that keeps the model's own dtype."""
+    if name == "TURBOQUANT" and layer_dtype not in TURBOQUANT:
+        raise engine_refuses(
+            "backend-constructed",
+            "ValueError",
+            "construct",
+            f"TURBOQUANT was chosen by the engine's cache dtype for a layer that stores {layer_dtype}",
+            "vllm/v1/attention/backends/turboquant_attn.py: TurboQuantAttentionImpl.__init__",
         )
 
 

@@ -101,6 +101,7 @@ def _cover_skipped(
     size = sizes.block_size
     heads = max(1, model.kv_heads // deployment.tensor_parallel_size)
     own = DTYPE_BYTES[model_dtype(model, deployment)]
+    backend.check_packing(dtype.value)
     primary = _token_bytes(backend, dtype.value, heads, model.head_size, own)
     skipped = _token_bytes(backend, "auto", heads, model.head_size, own)
     if skipped < primary:

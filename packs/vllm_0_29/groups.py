@@ -201,7 +201,8 @@ def equal_pages(rules: Rules, owned: OwnedCaches) -> tuple[tuple[Spec, ...], boo
     """The specs with pages made equal: more tokens in a block where the largest page is a multiple, else padding.
 
     Where a latent page can have neither, beside ordinary windows, every window is allocated in full instead and the
-    pages stay as they are (True). Refused by the engine where that does not make one type of them either.
+    pages stay as they are (True). Refused by the engine where that does not make one type of them either, and, in a
+    crash, where a page that was padded before is to hold more tokens.
     """
     largest = max(spec.page_size_bytes for spec in owned.specs)
     equal = []
@@ -211,6 +212,15 @@ def equal_pages(rules: Rules, owned: OwnedCaches) -> tuple[tuple[Spec, ...], boo
             equal.append(spec)
         elif spec.type == "MambaSpec":
             equal.append(with_padded_page(spec, largest))
+        elif largest % page == 0 and spec.padded_page is not None:
+            raise engine_refuses(
+                "padded-pages-kept",
+                "AssertionError",
+                "groups",
+                f"a {spec.type} page padded to {page} bytes would have to be {largest}, which a larger block does "
+                "not change",
+                "vllm/v1/core/kv_cache_utils.py: unify_kv_cache_spec_page_size",
+            )
         elif largest % page == 0:
             equal.append(with_block_size(spec, spec.block_size * (largest // page)))
         elif spec.type not in UNPADDABLE:

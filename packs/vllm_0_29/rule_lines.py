@@ -350,6 +350,7 @@ LINES: Final[Mapping[str, Line]] = {
             "Caches whose pages are made equal form groups of one size, and what does not divide is padding.",
             "groups merge_key",
         ),
+        padded_pages_kept=("The release crashes where a padded page must hold more tokens.", "groups"),
         pages_made_equal=("Pages must be made equal by larger blocks or by padding.", "groups"),
         packed_groups_filled=(
             "The release crashes where uneven pages are cut into more groups than they fill.",

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from rulespack.errors import engine_refuses
 from vllm_0_29 import backend_facts as earlier
 from vllm_0_29.backend_facts import BLHNC, LBHNC, Backend, Kernel, Want
 
@@ -63,8 +64,18 @@ def fa_kernel(want: Want) -> Kernel:
 
 
 def fa_layer_kernel(want: Want) -> Kernel:
-    """Block sizes as one layer's own head and cache dtype have them."""
-    return _fixed_or_sixteens(fa_block(want, want.head_size, want.cache_dtype))
+    """Block sizes as one layer's own head and cache dtype have them, asked outside the engine's configuration: no
+    version is forced there, and nothing keeps a version from heads of 256."""
+    alone = msgspec.structs.replace(
+        want,
+        flash_attn_version=None,
+        block_size=None,
+        soft_cap=False,
+        mm_prefix=False,
+        model_cache_dtype="auto",
+        dcp=False,
+    )
+    return _fixed_or_sixteens(fa_block(alone, want.head_size, want.cache_dtype))
 
 
 def _fixed_or_sixteens(block: int | None) -> Kernel:
@@ -107,6 +118,18 @@ def composite(
         plain = msgspec.structs.replace(want, mm_prefix=False)
         return causal_combination(plain)
 
+    def check_packing(cache_dtype: str) -> None:
+        parts = (TRITON_ATTN, causal)
+        packings = {(part.head_slots(cache_dtype, 1), part.content_bytes(cache_dtype, 256, 256, 1)) for part in parts}
+        if cache_dtype not in earlier.PLAIN and len(packings) > 1:
+            raise engine_refuses(
+                "composite-packing",
+                "ValueError",
+                "construct",
+                f"the two parts of {name} lay a {cache_dtype} cache out differently",
+                "vllm/v1/attention/backends/composite.py: create_composite_attention_backend",
+            )
+
     return Backend(
         name=name,
         admits_capability=lambda capability: capability[0] == family and causal.admits_capability(capability),
@@ -119,6 +142,7 @@ def composite(
         admits_mm_prefix=True,
         dcp=False,
         combination=combination,
+        check_packing=check_packing,
         content_bytes=TRITON_ATTN.content_bytes,
     )
 

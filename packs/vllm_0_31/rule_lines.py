@@ -52,6 +52,10 @@ LINES: Final[Mapping[str, Line]] = {
     ),
     **topic(
         SIZES,
+        composite_packing=(
+            "Where layers are skipped, the parts of a composite backend must lay the cache out alike.",
+            "backends.TRITON_FLASH_ATTN backends.TRITON_FLASHINFER",
+        ),
         common_block_size=("The backends of a model must share a block size.", "preferred_block_size"),
         tail_ring_divides_block=(
             "The ring of keys not yet pooled must divide GLM 5.3 Flash's block.",
