@@ -262,10 +262,12 @@ def flash_attn_version(model: Model, deployment: Deployment, value: str) -> int 
 
 
 def model_dtype(model: Model, deployment: Deployment) -> str:
-    """The dtype the model runs in, by torch's name: ``--dtype`` where stated, else the checkpoint's."""
+    """The dtype the model runs in, by torch's name: ``--dtype`` where stated, else the checkpoint's, but bfloat16 for
+    float32, and for float16 where the model is not run in it."""
     asked = deployment.dtype
     if asked == "auto":
-        return "bfloat16" if model.dtype == "float32" else model.dtype
+        unstable = model.dtype == "float16" and not model.architecture.takes_float16
+        return "bfloat16" if model.dtype == "float32" or unstable else model.dtype
     return {"half": "float16", "float": "float32"}.get(asked, asked)
 
 

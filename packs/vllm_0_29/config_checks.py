@@ -21,6 +21,7 @@ from vllm_0_29.manager import connector_name
 from vllm_0_29.scheduler import prefix_caching
 from vllm_0_29.value_checks import (
     check_flash_attn_version,
+    check_float16,
     check_performance_mode,
     check_quantized_dtype,
     check_skip_layers,
@@ -303,6 +304,7 @@ STATED_CHECKS: Final[tuple[Check, ...]] = (
     _overrides,
     _drafts,
     _dtype_names,
+    check_float16,
     check_skip_layers,
     _parallel,
     _heads,

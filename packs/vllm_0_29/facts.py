@@ -124,9 +124,11 @@ ARCHITECTURES: Final = (
         "Ernie4_5ForCausalLM": PLAIN_MODEL,
         "Ernie4_5_MoeForCausalLM": Architecture(check_stages=check_head_on_last_stage),
         "Exaone4ForCausalLM": PLAIN_MODEL,
-        "Gemma2ForCausalLM": PLAIN_MODEL,
-        "Gemma3ForCausalLM": Architecture(rope_already_applied=True),
-        "Gemma3ForConditionalGeneration": Architecture(prefix=NESTED_MODEL.prefix, rope_already_applied=True),
+        "Gemma2ForCausalLM": Architecture(takes_float16=False),
+        "Gemma3ForCausalLM": Architecture(rope_already_applied=True, takes_float16=False),
+        "Gemma3ForConditionalGeneration": Architecture(
+            prefix=NESTED_MODEL.prefix, rope_already_applied=True, takes_float16=False
+        ),
         "Gemma3nForConditionalGeneration": Architecture(
             prefix=NESTED_MODEL.prefix,
             caches={KV: ATTENTION, "window": ATTENTION},

@@ -110,6 +110,7 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     ``bfloat16_cache_is_auto``: a bfloat16 cache is taken for ``auto``.
     ``marks_last_group``: the release takes the last registered cache for the draft's, by the model's type.
     ``cache_by_cache``: all layers register their first cache before any registers its second.
+    ``takes_float16``: whether the release runs the model in float16, which it does not where that is unstable.
     ``leading_class``: the class whose layers register first, also where they keep no cache of their own.
     ``check`` refuses deployments the model class cannot have, ``check_stages`` pipeline stages it cannot be cut into,
     by the stage of each layer. ``attends``: ``decoder``, ``encoder_decoder`` (layers also attend an encoder's output),
@@ -126,6 +127,7 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     pipeline_parallel: bool = True
     cache_by_cache: bool = False
     leading_class: str | None = None
+    takes_float16: bool = True
     cache_dtype_ignored: bool = False
     bfloat16_cache_is_auto: bool = False
     replicates_kv_heads: bool = True

@@ -56,6 +56,7 @@ LINES: Final[Mapping[str, Line]] = {
             "The checkpoint's quantization method must run in the model's dtype.",
             "check_deployment",
         ),
+        float16_stable=("Some models are not run in float16.", "check_deployment"),
         turboquant_skips_indices=("Under turboquant layers are skipped by index alone.", "check_deployment"),
         quantization_as_checkpoint=(
             "A quantization method other than the checkpoint's own is not modelled.",

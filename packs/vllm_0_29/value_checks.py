@@ -75,6 +75,18 @@ def check_skip_layers(rules: Rules, model: Model, deployment: Deployment) -> Non
             ) from None
 
 
+def check_float16(rules: Rules, model: Model, deployment: Deployment) -> None:
+    """float16 is not asked for a model that is unstable in it."""
+    if model_dtype(model, deployment) == "float16" and not model.architecture.takes_float16:
+        raise engine_refuses(
+            "float16-stable",
+            "ValidationError",
+            "config",
+            f"{model.architecture_name} is not run in float16, in which it is unstable: take bfloat16 or float32",
+            "vllm/config/model.py: _check_valid_dtype",
+        )
+
+
 def check_quantized_dtype(rules: Rules, model: Model, deployment: Deployment) -> None:
     """The checkpoint's quantization method runs in the model's dtype; a name that is no dtype is refused elsewhere."""
     method = None if model.quantization is None else model.quantization.method

@@ -127,6 +127,28 @@ def test_a_checkpoints_own_dtype_is_asked_too(release: str) -> None:
     assert refused(release, graph).rule == "quantized-model-dtype"
 
 
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("model", ["gemma-2-9b", "gemma-3-4b-it"])
+@pytest.mark.parametrize("dtype", ["float16", "half"])
+def test_a_model_that_is_unstable_in_float16_is_not_run_in_it(release: str, model: str, dtype: str) -> None:
+    with pytest.raises(Refused) as error:
+        catalog(release, model, dtype=dtype)
+    assert said(error.value) == ("engine", "ValidationError", "config")
+    assert error.value.rule == "float16-stable"
+    assert catalog(release, model, dtype="bfloat16").groups
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_float16_checkpoint_of_such_a_model_is_run_in_bfloat16(release: str) -> None:
+    stored = {
+        architecture: {
+            spec.dtype for spec in plan(release, graph_of([full()], architecture=architecture, dtype="fp16")).specs
+        }
+        for architecture in ("Gemma2ForCausalLM", "LlamaForCausalLM")
+    }
+    assert stored == {"Gemma2ForCausalLM": {"bfloat16"}, "LlamaForCausalLM": {"float16"}}
+
+
 def test_a_connector_that_keeps_caches_of_its_own_is_refused_by_the_pack() -> None:
     answer = refused("0.31.0", kv_transfer_config={"kv_connector": "HiSparseConnector", "kv_role": "kv_both"})
     assert (answer.by, answer.rule) == ("pack", "connector-modelled")
