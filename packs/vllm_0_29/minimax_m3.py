@@ -11,16 +11,13 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from rulespack.errors import not_modelled
-from rulespack.kv.specs import DTYPE_BYTES, Spec, attention_spec
 from vllm_0_29.backend_facts import Kernel, handed
 from vllm_0_29.model import Architecture, CacheName, DraftNames
-from vllm_0_29.specs import Builder, local_heads, stored_dtype
+from vllm_0_29.specs import Builder, plain_index, plain_keys_values
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
-    from rulespack.hooks import LayerBackend
-    from vllm_0_29.model import CacheClass, Model
-    from vllm_0_29.rules import Rules, Settings
+    from vllm_0_29.model import Model
 
 INDEX, MAIN = "MiniMaxM3IndexerCache", "MiniMaxM3SparseAttention"
 
@@ -58,40 +55,4 @@ BACKENDS: Final = {
 }
 
 
-def index_spec(
-    rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, part: LayerBackend, settings: Settings
-) -> Spec:
-    """The indexer's keys, in bfloat16 whatever the cache dtype."""
-    entry = cls.cache.bytes_per_entry
-    return attention_spec(
-        "MLAAttentionSpec",
-        block_size=settings.block_size,
-        head_slots=1,
-        content_bytes=entry,
-        dtype="bfloat16",
-        num_kv_heads=1,
-        head_size=entry // DTYPE_BYTES["bfloat16"],
-        tokens_per_state=cls.cache.tokens_per_entry,
-    )
-
-
-def main_spec(
-    rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, part: LayerBackend, settings: Settings
-) -> Spec:
-    """Keys and values as an ordinary layer keeps them."""
-    node = cls.attention
-    heads = local_heads(node.n_kv, settings.tensor_parallel_size)
-    dtype = stored_dtype(part.cache_dtype, settings.model_dtype)
-    return attention_spec(
-        "FullAttentionSpec",
-        block_size=settings.block_size,
-        head_slots=heads,
-        content_bytes=2 * node.d_h * DTYPE_BYTES[dtype],
-        dtype=dtype,
-        num_kv_heads=heads,
-        head_size=node.d_h,
-        cache_dtype=part.cache_dtype,
-    )
-
-
-SPECS: Final[Mapping[str, Builder]] = {INDEX: index_spec, MAIN: main_spec}
+SPECS: Final[Mapping[str, Builder]] = {INDEX: plain_index, MAIN: plain_keys_values}

@@ -17,7 +17,7 @@ from vllm_0_29.backend_facts import BLHNC, BLNHC, Kernel, handed
 from vllm_0_29.backends import model_dtype
 from vllm_0_29.drafts import speculative_tokens
 from vllm_0_29.model import REPLICATED_STATE, Architecture, CacheName, DraftNames, StateFacts
-from vllm_0_29.specs import Builder, local_heads, stored_dtype
+from vllm_0_29.specs import Builder, plain_index, plain_keys_values
 from vllm_0_29.state import state_spec
 
 if TYPE_CHECKING:
@@ -129,45 +129,9 @@ def raw_key_spec(
     )
 
 
-def compressed_key_spec(
-    rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, part: LayerBackend, settings: Settings
-) -> Spec:
-    """One key for every few tokens, in bfloat16 whatever the cache dtype."""
-    entry = cls.cache.bytes_per_entry
-    return attention_spec(
-        "MLAAttentionSpec",
-        block_size=settings.block_size,
-        head_slots=1,
-        content_bytes=entry,
-        dtype="bfloat16",
-        num_kv_heads=1,
-        head_size=entry // DTYPE_BYTES["bfloat16"],
-        tokens_per_state=cls.cache.tokens_per_entry,
-    )
-
-
-def main_spec(
-    rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, part: LayerBackend, settings: Settings
-) -> Spec:
-    """Keys and values as an ordinary layer keeps them."""
-    node = cls.attention
-    heads = local_heads(node.n_kv, settings.tensor_parallel_size)
-    dtype = stored_dtype(part.cache_dtype, settings.model_dtype)
-    return attention_spec(
-        "FullAttentionSpec",
-        block_size=settings.block_size,
-        head_slots=heads,
-        content_bytes=2 * node.d_h * DTYPE_BYTES[dtype],
-        dtype=dtype,
-        num_kv_heads=heads,
-        head_size=node.d_h,
-        cache_dtype=part.cache_dtype,
-    )
-
-
 SPECS: Final[Mapping[str, Builder]] = {
     REPLICATED_STATE: state_spec,
     RAW_KEY: raw_key_spec,
-    COMPRESSED_KEY: compressed_key_spec,
-    MAIN: main_spec,
+    COMPRESSED_KEY: plain_index,
+    MAIN: plain_keys_values,
 }

@@ -139,3 +139,39 @@ SPECS: Final[Mapping[str, Builder]] = {
     "ChunkedLocalAttention": chunked_local_attention,
     "MLAAttention": mla_attention,
 }
+
+
+def plain_index(
+    rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, part: LayerBackend, settings: Settings
+) -> Spec:
+    """An indexer's keys, one for every token or every few, in bfloat16 whatever the cache dtype."""
+    entry = cls.cache.bytes_per_entry
+    return attention_spec(
+        "MLAAttentionSpec",
+        block_size=settings.block_size,
+        head_slots=1,
+        content_bytes=entry,
+        dtype="bfloat16",
+        num_kv_heads=1,
+        head_size=entry // DTYPE_BYTES["bfloat16"],
+        tokens_per_state=cls.cache.tokens_per_entry,
+    )
+
+
+def plain_keys_values(
+    rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, part: LayerBackend, settings: Settings
+) -> Spec:
+    """Keys and values as an ordinary layer keeps them, whichever backend the model hands to it."""
+    node = cls.attention
+    heads = local_heads(node.n_kv, settings.tensor_parallel_size)
+    dtype = stored_dtype(part.cache_dtype, settings.model_dtype)
+    return attention_spec(
+        "FullAttentionSpec",
+        block_size=settings.block_size,
+        head_slots=heads,
+        content_bytes=2 * node.d_h * DTYPE_BYTES[dtype],
+        dtype=dtype,
+        num_kv_heads=heads,
+        head_size=node.d_h,
+        cache_dtype=part.cache_dtype,
+    )
