@@ -1,6 +1,6 @@
-"""Speculative decoding: which method runs, how many tokens it drafts, and the caches its draft module registers.
+"""Speculative decoding: which method runs, how many tokens it drafts, and what a drafter changes beside its caches.
 
-Source: ``vllm/config/speculative.py: SpeculativeConfig``; the draft modules under ``vllm/model_executor/models``.
+Source: ``vllm/config/speculative.py: SpeculativeConfig``.
 """
 
 from __future__ import annotations
@@ -8,14 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from rulespack.errors import Refused, engine_refuses, not_modelled
-from rulespack.graph.model import ModelGraph, Stack
-from rulespack.graph.stack import layers, uses
 from rulespack.kv.plan import Reason
-from vllm_0_29.model import Architecture, CacheClass, Draft, Model, class_key, class_of_cache
-from vllm_0_29.stages import PARTITION, layers_of_stages
+from vllm_0_29.model import CacheClass, Draft, Model
 from vllm_0_29.words import meant
 
 if TYPE_CHECKING:
@@ -100,161 +95,6 @@ def method_of(rules: Rules, deployment: Deployment) -> str | None:
         raise invalid("speculative-method-stated", "speculative_config states neither a method nor a draft model")
     called = next((method for part, method in NAMED_METHODS if part in named.lower()), None)
     return called or ("draft_model" if method is None else "mtp" if method.endswith("_mtp") else method)
-
-
-def read_draft(rules: Rules, graph: ModelGraph, model: Model, deployment: Deployment, method: str) -> Draft:
-    """The draft module a method runs on: the target's own, a checkpoint of its own, or none.
-
-    Refused by the engine where the checkpoint does not carry the module, by the pack where it is not at hand.
-    """
-    if method in CACHELESS_HEADS and (deployment.speculative_config or {}).get("model") is None:
-        raise invalid("draft-named", f"speculative_config.model is not stated, which {method} needs")
-    if method in CACHELESS:
-        return Draft(method=method)
-    if method in ("extract_hidden_states", "custom_class"):
-        raise not_modelled("speculative-method-modelled", f"the speculative method {method} is not modelled")
-    config = deployment.speculative_config or {}
-    given = deployment.draft
-    if method in ("mtp", "dspark") and (config.get("model") is None if given is None else given.name == graph.name):
-        return rules.own_draft(graph, model, method)
-    if given is None:
-        raise invalid("draft-named", f"speculative_config.model is not stated, which {method} needs")
-    return separate_draft(rules, model, given, method, deployment)
-
-
-def own_draft(graph: ModelGraph, model: Model, method: str) -> Draft:
-    """The module inside the target's checkpoint, which the graph's ``speculator`` describes."""
-    own, names = graph.speculator, model.architecture.draft_names
-    if own is None or (own.method != method and not (method == "mtp" and names.mtp_layers)):
-        raise _no_module(model, method)
-    if not names.modelled:
-        raise not_modelled("draft-described", f"the prediction module of {model.architecture_name} is not modelled")
-    if own.method == method:
-        count, modules = len(own.stack.pattern) * own.stack.repeat, own.modules
-    else:
-        count = modules = names.mtp_layers
-    caches = names.caches or model.architecture.caches
-    architecture = msgspec.structs.replace(model.architecture, prefix=names.prefix, caches=caches)
-    offset = model.num_layers if names.counted_on else 0
-    default = own.num_spec_tokens if method == "dspark" else modules
-    return _draft(graph, own.stack, architecture, method, offset, count, default, modules=modules)
-
-
-def _no_module(model: Model, method: str) -> Refused:
-    if method == "dspark":
-        return engine_refuses(
-            "draft-in-checkpoint",
-            "ValueError",
-            "construct",
-            f"the checkpoint of {model.name} carries no {method} module: it names no mask token",
-            "vllm/v1/worker/gpu/spec_decode/dspark: the speculator's setup",
-        )
-    if model.architecture_name in PREDICTING:
-        raise not_modelled("draft-described", f"{model.architecture_name} without a prediction module is not modelled")
-    error = model.architecture.draft_names.without
-    return engine_refuses(
-        "draft-in-checkpoint", error, "config", f"the checkpoint of {model.name} carries no {method} module", SOURCE
-    )
-
-
-def separate_draft(rules: Rules, model: Model, draft: ModelGraph, method: str, deployment: Deployment) -> Draft:
-    """A draft checkpoint of its own, by its own architecture's names, counted on from the target's layers."""
-    name = draft.globals_.architecture or ""
-    if method == "draft_model" and draft.globals_.vocab_size != model.vocabulary:
-        raise invalid(
-            "draft-vocabulary",
-            f"the draft has {draft.globals_.vocab_size} tokens in its vocabulary, the target {model.vocabulary}",
-        )
-    architecture = rules.draft_architectures.get(name)
-    if method == "draft_model":
-        whole = rules.architectures.get(name)
-        if whole is None:
-            raise not_modelled("architecture-modelled", f"{name} is not modelled as a draft for vLLM {rules.release}")
-        architecture = msgspec.structs.replace(whole, prefix=f"draft_model.{whole.prefix}")
-    elif architecture is None:
-        raise not_modelled("architecture-modelled", f"{name} is not modelled as a draft for vLLM {rules.release}")
-    facts = draft.globals_.draft
-    if method == "dspark" and facts is not None and not facts.markov_head:
-        raise engine_refuses(
-            "draft-markov-rank",
-            "AttributeError",
-            "construct",
-            f"the draft {draft.name} does not say markov_rank where the release reads it",
-            "vllm/model_executor/models: the DSpark draft classes",
-        )
-    offset = 0 if method == "draft_model" else model.num_layers
-    default = facts.num_spec_tokens if facts is not None and method in rules.drafts_state_tokens else None
-    count = len(layers(draft))
-    # A whole model is cut into the target's stages, of which the last alone drafts.
-    stages = deployment.pipeline_parallel_size if method == "draft_model" else 1
-    held = layers_of_stages(count, stages, deployment.env.get(PARTITION) if stages > 1 else None)[-1]
-    made = _draft(draft, draft.stack, architecture, method, offset, count, default, modules=1, first=count - held)
-    return msgspec.structs.replace(made, non_causal=facts is not None and facts.non_causal, separate=True)
-
-
-def _draft(
-    graph: ModelGraph,
-    stack: Stack,
-    architecture: Architecture,
-    method: str,
-    offset: int,
-    count: int,
-    default: int | None,
-    *,
-    modules: int,
-    first: int = 0,
-) -> Draft:
-    order = {cache: position for position, cache in enumerate(architecture.caches)}
-    owned = [use for use in uses(graph, layers(graph, stack)[:count]) if use.cache.owned and use.layer >= first]
-    owned.sort(key=lambda use: (use.layer, order.get(use.cache.name, 0)))
-    indexed = {use.layer for use in owned if use.cache.kind == "index"}
-    names, classes = [], []
-    for use in owned:
-        called = architecture.caches.get(use.cache.name)
-        if called is None:
-            raise not_modelled("cache-modelled", f"the draft's cache {use.cache.name!r} is not one {method} keeps")
-        names.append(f"{architecture.prefix}{offset + use.layer}{called.suffix}")
-        named = class_of_cache(architecture, called, use, indexed=use.layer in indexed)
-        classes.append(CacheClass(named, use.node, use.cache, draft=True))
-    return Draft(method=method, names=tuple(names), classes=tuple(classes), default_tokens=default, modules=modules)
-
-
-def drafted(model: Model, draft: Draft) -> Model:
-    """The model with the draft's caches registered after the target's."""
-    classes, class_of, keys = list(model.classes), list(model.class_of), {}
-    for cls in draft.classes:
-        known = msgspec.structs.replace(cls, non_causal=draft.non_causal)
-        key = (known.layer_class, class_key(known.node, known.cache))
-        if key not in keys:
-            keys[key] = len(classes)
-            classes.append(known)
-        class_of.append(keys[key])
-    members: list[list[int]] = [[] for _ in classes]
-    for position, index in enumerate(class_of):
-        members[index].append(position)
-    return msgspec.structs.replace(
-        model,
-        names=model.names + draft.names,
-        class_of=tuple(class_of),
-        layer_of=model.layer_of + (model.num_layers - 1,) * len(draft.names),
-        classes=tuple(classes),
-        members=tuple(map(tuple, members)),
-        draft=draft,
-        first_draft=len(model.names),
-    )
-
-
-#: Architectures with a prediction module of their own, which end in several ways where a checkpoint counts none.
-PREDICTING: Final = frozenset(
-    """
-    DeepseekV32ForCausalLM DeepseekV4ForCausalLM Dots3NoteForCausalLM Ernie4_5_MoeForCausalLM Glm4MoeForCausalLM
-    Glm4MoeLiteForCausalLM Glm5NextForConditionalGeneration GlmMoeDsaForCausalLM HYV3ForCausalLM HYV4ForCausalLM
-    MiMoForCausalLM MiMoV2FlashForCausalLM MiMoV2ForCausalLM MiMoV2OmniForCausalLM
-    MiniMaxM3SparseForConditionalGeneration Qwen3NextForCausalLM Qwen3_5ForConditionalGeneration
-    Qwen3_5MoeForConditionalGeneration Qwen4ExpForConditionalGeneration Step3p5ForCausalLM
-    Step3p7ForConditionalGeneration
-    """.split()
-)
 
 
 #: Tokens ``suffix`` drafts where nothing is stated.

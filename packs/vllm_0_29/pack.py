@@ -28,14 +28,13 @@ from rulespack.kv.plan import Reason, Resolved
 from rulespack.kv.specs import Spec
 from vllm_0_29.accepts import accepts
 from vllm_0_29.backends import model_dtype
+from vllm_0_29.draft_modules import drafted, read_draft
 from vllm_0_29.drafts import (
     CACHELESS,
     check_inner_states,
     draft_reason,
-    drafted,
     extra_retained_tokens,
     method_of,
-    read_draft,
     speculative_tokens,
 )
 from vllm_0_29.graph_checks import check_graph

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from vllm_0_29 import draft_modules
 from vllm_0_29 import drafts as earlier
 from vllm_0_31 import deepseek_v41
 
@@ -44,4 +45,4 @@ def own_draft(graph: ModelGraph, model: Model, method: str) -> Draft:
     """As before; DeepSeek V4.1 drafts by DSpark alone."""
     if method == "mtp" and model.architecture_name == deepseek_v41.NAME:
         raise earlier.invalid("deepseek-v41-mtp", "DeepSeek V4.1 carries no multi-token predictor; it drafts by dspark")
-    return earlier.own_draft(graph, model, method)
+    return draft_modules.own_draft(graph, model, method)
