@@ -254,8 +254,8 @@ def fa_combination(want: Want) -> str | None:
 
 
 def fa_hd256_block(want: Want) -> int | None:
-    """128 where the model's heads run on FlashAttention 4's kernel for heads of 256."""
-    model_head = want.model_head_size
+    """128 where the model's heads run on FlashAttention 4's kernel for heads of 256, whatever block was asked for."""
+    model_head, want = want.model_head_size, msgspec.structs.replace(want, block_size=None)
     if model_head != 256 or want.family not in (10, 11):
         return None
     return 128 if fa_version(want, head_size=256, own_hd256=True) == 4 else None

@@ -49,7 +49,8 @@ def fa_combination(want: Want) -> str | None:
 
 def fa_block(want: Want, head_size: int, cache_dtype: str) -> int | None:
     """The one block size of FlashAttention 4's special kernels: 64 for fp8 heads of 512 on Hopper, 128 for heads of
-    256 on family 10; None where any multiple of 16 does."""
+    256 on family 10; None where any multiple of 16 does. The block that was asked for is not looked at."""
+    want = msgspec.structs.replace(want, block_size=None)
     if want.family == 9 and cache_dtype in earlier.FP8 and head_size == 512:
         if earlier.fa_version(want, head_size=head_size) == 4:
             return 64
@@ -69,7 +70,6 @@ def fa_layer_kernel(want: Want) -> Kernel:
     alone = msgspec.structs.replace(
         want,
         flash_attn_version=None,
-        block_size=None,
         soft_cap=False,
         mm_prefix=False,
         model_cache_dtype="auto",

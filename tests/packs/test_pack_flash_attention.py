@@ -72,3 +72,13 @@ def test_turboquant_forces_version_2(release: str) -> None:
     assert served(release, sinks) == {"FLASH_ATTN": 2}
     triton_or_flashinfer = {"0.29.0": {"TRITON_ATTN": 2}, "0.31.0": {"FLASHINFER": 2}}
     assert served(release, sinks, kv_cache_dtype="turboquant_k8v4") == triton_or_flashinfer[release]
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_kernel_for_heads_of_256_takes_no_other_block(release: str) -> None:
+    graph = graph_of([full(d_h=256)] * 2)
+    asked = {"gpu": "B200", "attention_backend": "FLASH_ATTN"}
+    assert plan(release, graph, **asked).resolved.block_size == 128
+    assert plan(release, graph, **asked, block_size=256).resolved.block_size == 256
+    assert refusal(release, graph, **asked, block_size=64) == ("engine", "ValueError", "construct")
+    assert plan(release, graph, **asked, block_size=64, attention_config={"flash_attn_version": 2}).groups
