@@ -15,6 +15,7 @@ from rulespack.kv.pages import cdiv
 from rulespack.kv.specs import DTYPE_BYTES, Spec, attention_spec
 from vllm_0_29.backend_facts import BLHNC, BLNHC, Kernel, handed
 from vllm_0_29.backends import model_dtype
+from vllm_0_29.block_size import DEFAULT_BLOCK_SIZE
 from vllm_0_29.drafts import speculative_tokens
 from vllm_0_29.model import REPLICATED_STATE, Architecture, CacheName, DraftNames, StateFacts
 from vllm_0_29.specs import Builder, plain_index, plain_keys_values
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from vllm_0_29.rules import Rules, Settings
 
 QSA_SOURCE: Final = "vllm/models/qwen4_exp/nvidia/qsa.py: Qwen4ExpQSAAttention.__init__"
+
+STATE_BACKEND: Final = "QWEN4_EXP_EXP_QSA_STATE"
 
 RAW_KEY, COMPRESSED_KEY, MAIN = "QSAKeyStateCache", "QSACompressedKeyCache", "Qwen4ExpQSA"
 
@@ -83,17 +86,34 @@ def _refused(reason: str) -> Refused:
     return engine_refuses("qsa-supported", "NotImplementedError", "construct", reason, QSA_SOURCE)
 
 
+def raw_key_backend(rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, cache_dtype: str) -> str:
+    """The indexer's own, for blocks of whole compressed keys.
+
+    The size is what was asked or the default: the layers are constructed before a release aligns it.
+    """
+    ratio, size = cls.attention.compress_ratio or 1, deployment.block_size or DEFAULT_BLOCK_SIZE
+    if size % ratio:
+        raise engine_refuses(
+            "qsa-block-holds-keys",
+            "ValueError",
+            "construct",
+            f"one compressed key covers {ratio} tokens, which does not divide the block of {size}",
+            "vllm/models/qwen4_exp/common/qsa_cache.py: QSACompressedKeyCache.__init__",
+        )
+    return STATE_BACKEND
+
+
 MODEL_BACKENDS: Final[Mapping[str, Callable[[Rules, Model, Deployment, CacheClass, str], str]]] = {
     REPLICATED_STATE: lambda rules, model, deployment, cls, cache_dtype: "PLE_SHORT_CONV_ATTN",
-    RAW_KEY: lambda rules, model, deployment, cls, cache_dtype: "QWEN4_EXP_EXP_QSA_STATE",
-    COMPRESSED_KEY: lambda rules, model, deployment, cls, cache_dtype: "QWEN4_EXP_EXP_QSA_STATE",
+    RAW_KEY: raw_key_backend,
+    COMPRESSED_KEY: lambda rules, model, deployment, cls, cache_dtype: STATE_BACKEND,
     MAIN: main_backend(PLAIN),
 }
 BACKENDS: Final = {
     backend.name: backend
     for backend in (
         handed("PLE_SHORT_CONV_ATTN", mla=False),
-        handed("QWEN4_EXP_EXP_QSA_STATE", layouts=lambda capability: (BLNHC, BLHNC), mla=False),
+        handed(STATE_BACKEND, layouts=lambda capability: (BLNHC, BLHNC), mla=False),
         handed("QWEN4_EXP_QSA_TRITON", lambda want: Kernel((16,), multiples=True), mla=False),
     )
 }

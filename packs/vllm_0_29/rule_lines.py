@@ -262,6 +262,7 @@ LINES: Final[Mapping[str, Line]] = {
             "Inkling's convolutions keep bfloat16 inputs and no more ranks than KV heads.",
             "specs.InklingConvState",
         ),
+        qsa_block_holds_keys=("A block must hold whole compressed keys of Qwen 4.", "model_backends.QSAKeyStateCache"),
         qsa_block_holds_groups=(
             "A block must hold whole groups of Qwen 4's compressed keys.",
             "specs.QSAKeyStateCache",
@@ -350,6 +351,10 @@ LINES: Final[Mapping[str, Line]] = {
         equal_page_groups=(
             "Caches whose pages are made equal form groups of one size, and what does not divide is padding.",
             "groups merge_key",
+        ),
+        padded_page_holds_block=(
+            "The release crashes where a padded page is less than what it holds.",
+            "specs.Attention",
         ),
         padded_pages_kept=("The release crashes where a padded page must hold more tokens.", "groups"),
         pages_made_equal=("Pages must be made equal by larger blocks or by padding.", "groups"),

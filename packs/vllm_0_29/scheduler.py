@@ -137,11 +137,12 @@ def model_runner(rules: Rules, model: Model, deployment: Deployment, reasons: Re
 
 
 def async_scheduling(rules: Rules, model: Model, deployment: Deployment, runner: int, reasons: Reasons) -> bool:
-    """Whether a step is scheduled while the last one runs: on, unless it is asked off."""
+    """Whether a step is scheduled while the last one runs: on, unless asked off; an encoder's only where asked."""
     asked = deployment.async_scheduling
     method = model.draft.method if model.draft is not None else None
     barred = method is not None and method not in ASYNCHRONOUS
-    on, because = not barred if asked is None else asked, "the default" if asked is None else "as asked"
+    default = not barred and model.architecture.attends != "encoder_only"
+    on, because = default if asked is None else asked, "the default" if asked is None else "as asked"
     if barred:
         because = f"drafting by {method} does not allow it"
         if asked:

@@ -76,6 +76,15 @@ def attention(
         if cls.draft and model.draft is not None and model.draft.separate:
             want = msgspec.structs.replace(want, model_head_size=node.d_h)  # its own model is asked about
         size = rules.window_block_size(backend, want, settings.block_size, slots * content, padded)
+        if padded is not None and padded < size * slots * content:
+            raise engine_refuses(
+                "padded-page-holds-block",
+                "AssertionError",
+                "groups",
+                f"a block of {size} tokens of a window layer takes {size * slots * content} bytes, more than the page "
+                f"of {padded} that every layer is given",
+                "vllm/v1/kv_cache_interface.py: AttentionSpec.page_size_bytes",
+            )
     return attention_spec(
         "FullAttentionSpec" if node.window is None else "SlidingWindowSpec",
         block_size=size,

@@ -10,7 +10,7 @@ import msgspec
 
 from rulespack.deployment import GPUS, Gpu
 from rulespack.errors import Refused, not_modelled
-from rulespack.kv.plan import SCHEMA_VERSION, Plan
+from rulespack.kv.plan import SCHEMA_VERSION, Capacity, Plan
 from rulespack.kv.specs import Spec
 
 if TYPE_CHECKING:
@@ -66,13 +66,13 @@ def plan_document(plan: Plan, tokens: Sequence[int] = (), weights: Parameters | 
             {key: pinned if key == "blocks_per_request" else getattr(group, key) for key in GROUP_KEYS}
             for group, pinned in zip(plan.groups, blocks, strict=True)
         ],
-        "bytes_per_block": plan.bytes_per_block,
+        "bytes_per_block": plan.bytes_per_block if plan.groups else None,
         "blocks_per_request": total,
     }
     if plan.stages is not None:
         document["stages"] = plan.stages
     if plan.capacity is not None:
-        document["capacity"] = plan.capacity
+        document["capacity"] = plan.capacity if plan.groups else _pool_alone(plan.capacity)
     document["backends"] = plan.backends
     if weights is not None:
         document["weights"] = {"model": _weights(weights)}
@@ -91,6 +91,11 @@ def _pinned(plan: Plan) -> tuple[list[Any], Any]:
         return blocks, sum(blocks)
     except TypeError as uncounted:
         return blocks, {"error": f"TypeError: {uncounted}"}
+
+
+def _pool_alone(capacity: Capacity) -> dict[str, int | None]:
+    """The capacity for a model that keeps no cache: the engine counts no tokens of it."""
+    return {"num_blocks": capacity.num_blocks, "tokens": None, "max_concurrency": None}
 
 
 def _weights(weights: Parameters) -> dict[str, Any]:

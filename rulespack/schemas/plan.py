@@ -19,6 +19,12 @@ INDICES: Final = {"type": "array", "items": SIZE}
 DEPLOYMENT: Final = {"type": "object", "description": "vLLM's engine arguments as they were stated, with gpu and env."}
 AMOUNT: Final = {"elements": SIZE, "bytes": SIZE}
 STAGES: Final = ("config", "construct", "specs", "groups", "engine", "worker_kv_cache", "scheduler")
+COUNTED: Final = {
+    "anyOf": [
+        SIZE,
+        {"type": "object", "properties": {"error": TEXT}, "required": ["error"], "description": "The engine crashes."},
+    ]
+}
 #: Keys of a plan that are there only where there is something to say.
 SOMETIMES: Final = ("nearest", "stages", "capacity", "weights", "requests")
 
@@ -96,6 +102,10 @@ def _parts() -> dict[str, Any]:
         kept[name]["required"] = list(needed)
     for key in OPTIONAL_SPEC_KEYS:  # left out where the class has none
         kept["Spec"]["properties"][key] = _never_null(kept["Spec"]["properties"][key])
+    kept["Group"]["properties"]["blocks_per_request"] = COUNTED
+    for key in ("tokens", "max_concurrency"):  # of a model without caches
+        counted = kept["Capacity"]["properties"][key]
+        counted["type"] = [counted["type"], "null"]
     for part in ("Spec", "Group"):
         kept[part]["description"] = kept[part]["description"].partition(" ``")[0]
     kept["Resolved"]["required"] = list(Resolved.__struct_fields__)
@@ -120,8 +130,8 @@ def _plan() -> dict[str, Any]:
         },
         "draft_caches": INDICES,
         "groups": {"type": "array", "items": _ref("Group")},
-        "bytes_per_block": SIZE,
-        "blocks_per_request": SIZE,
+        "bytes_per_block": {**SIZE, "type": ["integer", "null"], "description": "null without groups."},
+        "blocks_per_request": COUNTED,
         "stages": {"type": "array", "items": _ref("Stage")},
         "capacity": _ref("Capacity"),
         "backends": {"type": "object", "additionalProperties": COUNT, "description": "Backend -> layers it serves."},

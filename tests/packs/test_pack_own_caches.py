@@ -12,6 +12,7 @@ import rulespack
 from rulespack import Deployment, Plan, Refused
 from rulespack.graph.model import Cache, Positions
 from rulespack.kv.specs import Spec
+from rulespack.report.json import plan_document
 
 
 def plan(release: str, model: str, **asked: Any) -> Plan:
@@ -94,6 +95,8 @@ def test_mimo_v2_keeps_its_own_dtype_whatever_was_asked(release: str) -> None:
     assert asked.resolved.cache_dtype == "fp8"
     assert asked.specs == plan(release, "mimo-v2-flash").specs
     assert {spec.dtype for spec in asked.specs} == {"bfloat16"}
+    skipped = refusal(release, "mimo-v2-flash", kv_cache_dtype="fp8", kv_cache_dtype_skip_layers=["sliding_window"])
+    assert (skipped.type, skipped.stage, skipped.rule) == ("AssertionError", "groups", "padded-page-holds-block")
 
 
 @pytest.mark.parametrize(
@@ -148,6 +151,7 @@ def test_qwen4_exp_stores_fp8_since_0_31_0() -> None:
     for release in RELEASES:
         assert refusal(release, "qwen3.8-flash-next", kv_cache_dtype="fp8_e5m2").type == "NotImplementedError"
         assert refusal(release, "qwen3.8-flash-next", pipeline_parallel_size=2).stage == "config"
+        assert refusal(release, "qwen3.8-flash-next", block_size=30).rule == "qsa-block-holds-keys"
 
 
 # dots3.note
@@ -200,6 +204,11 @@ def test_an_encoder_keeps_no_cache(release: str) -> None:
     assert answer.capacity is not None
     assert answer.capacity.num_blocks == 1
     assert not answer.resolved.enable_prefix_caching
+    assert not answer.resolved.async_scheduling
+    assert plan(release, "all-minilm-l6-v2", async_scheduling=True).resolved.async_scheduling
+    document = plan_document(answer)  # the engine counts no tokens
+    assert document["bytes_per_block"] is None
+    assert document["capacity"] == {"num_blocks": 1, "tokens": None, "max_concurrency": None}
 
 
 # Gemma 3n and Step 3.7
