@@ -160,7 +160,6 @@ def _parser() -> Parser:
 
 def _flags_help() -> str:
     import textwrap
-    from shutil import get_terminal_size
 
     short = {name: alias for alias, name in ALIASES.items() if not alias.startswith("--")}
     said = []
@@ -173,6 +172,6 @@ def _flags_help() -> str:
         "dashes, JSON, dotted JSON keys (--kv-transfer-config.kv_connector NixlConnector), 32k for 32,000 and 32K for "
         "32,768. These can change the plan; others are accepted and echoed where the release has them and they cannot:"
     )
-    width = min(get_terminal_size().columns - 2, 100)
+    width = min(terminal_style().width - 2, 100)
     flags = textwrap.fill(", ".join(said), width - 2, break_on_hyphens=False)
     return f"{textwrap.fill(text, width)}\n\n{textwrap.indent(flags, '  ')}"

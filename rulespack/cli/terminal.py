@@ -24,12 +24,16 @@ class Parser(argparse.ArgumentParser):
             description=description,
             usage=usage,
             allow_abbrev=False,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=_formatter,
         )
 
     def error(self, message: str) -> NoReturn:
         """Raise :class:`Usage`; ``--help`` is where the whole story stands."""
         raise Usage(f"{message} (see {self.prog} --help)")
+
+
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    return argparse.RawDescriptionHelpFormatter(prog, width=terminal_style().width - 2)
 
 
 def add_format(parser: argparse.ArgumentParser, *formats: str) -> None:

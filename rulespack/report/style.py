@@ -10,13 +10,19 @@ import msgspec
 
 #: The narrowest column of running text beside a name.
 READABLE: Final = 32
+#: The narrowest a screen is taken to be; one that says it is narrower wraps the lines itself.
+NARROWEST: Final = 20
 
 
 class Style(msgspec.Struct, frozen=True):
-    """``width`` in columns, and whether escape codes for emphasis may be written."""
+    """``width`` in columns, at least :data:`NARROWEST`, and whether escape codes for emphasis may be written."""
 
     width: int = 80
     emphasis: bool = False
+
+    def __post_init__(self) -> None:
+        if self.width < NARROWEST:
+            msgspec.structs.force_setattr(self, "width", NARROWEST)
 
     def strong(self, text: str) -> str:
         """``text`` in bold, where that is possible."""
@@ -28,7 +34,11 @@ class Style(msgspec.Struct, frozen=True):
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """``text`` in lines of at most ``width`` columns, broken at blanks, else after ``.``, ``,`` or ``/``."""
+    """``text`` in lines of at most ``width`` columns, broken at blanks, else after ``.``, ``,`` or ``/``.
+
+    A width that leaves no room is one column.
+    """
+    width = max(width, 1)
     lines: list[str] = []
     line = ""
     for word in text.split():
@@ -61,7 +71,7 @@ def pairs(rows: Iterable[tuple[str, str]], style: Style, indent: int = 2) -> lis
             lines += [f"{' ' * lead}{line}" for line in more]
         else:
             lines.append(start)
-            lines += [f"{' ' * (indent + 2)}{line}" for line in wrap(value, max(style.width - indent - 2, 1))]
+            lines += [f"{' ' * (indent + 2)}{line}" for line in wrap(value, style.width - indent - 2)]
     return lines
 
 

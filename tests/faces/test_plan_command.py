@@ -263,3 +263,13 @@ def test_a_terminal_without_the_letters_of_a_name(run: Run, tmp_path: Path) -> N
     done = run("plan", "modèle", "--release", "0.31.0", env={"PYTHONIOENCODING": "ascii", "LC_ALL": "C"})
     assert done.status == 2
     assert "mod" in done.err
+
+
+@pytest.mark.parametrize("columns", ["1", "2", "7"])
+@pytest.mark.parametrize("asked", [(*PLAN, "--tokens", "4096", "--why"), ("plan", "--help")], ids=["why", "help"])
+def test_a_screen_of_hardly_a_column_gets_the_answer_of_a_narrow_one(
+    run: Run, columns: str, asked: tuple[str, ...]
+) -> None:
+    done = run(*asked, env={"COLUMNS": columns})
+    assert (done.status, done.err) == (0, "")
+    assert done.out == run(*asked, env={"COLUMNS": "20"}).out

@@ -98,15 +98,12 @@ def test_a_table_is_as_wide_as_it_may_be() -> None:
         "       2 x KpoolTailSpec:",
         "       layers.{3,7}.tail",
     ]
-    assert table(headings, rows[:1], Style(width=12)) == [
-        "group 0:",
-        "  40 x",
-        "  FullAttent",
-        "  ionSpec:",
-        "  layers.",
-        "  {0-39}.",
-        "  attn",
-        "  block 16",
+    long = ("group", "tokens of a block", "holds")
+    assert table(long, rows[:1], Style(width=22)) == [
+        "group 0: 40 x",
+        "  FullAttentionSpec:",
+        "  layers.{0-39}.attn",
+        "  tokens of a block 16",
     ]
 
 
@@ -114,6 +111,12 @@ def test_names_stand_beside_what_they_are_or_above_it() -> None:
     rows = [("cache", "dtype auto, block 16 tokens, layout LBNHC")]
     assert pairs(rows, Style(width=50)) == ["  cache  dtype auto, block 16 tokens, layout LBNHC"]
     assert pairs(rows, Style(width=30)) == ["  cache", "    dtype auto, block 16", "    tokens, layout LBNHC"]
+
+
+@pytest.mark.parametrize("width", [-5, 0, 1, 2, 19])
+def test_a_screen_too_narrow_for_any_report_is_taken_to_be_wider(width: int) -> None:
+    assert Style(width=width).width == 20
+    assert wrap("block size", width - 20) == list("blocksize")
 
 
 def test_emphasis_only_where_it_is_wanted() -> None:
