@@ -76,22 +76,23 @@ def pairs(rows: Iterable[tuple[str, str]], style: Style, indent: int = 2) -> lis
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], style: Style) -> list[str]:
-    """A table whose last column is running text and whose other columns are numbers.
+    """A table whose last column may be running text and whose other columns are numbers.
 
-    The text stands beside its numbers where all of it fits, else below them; where the numbers do not fit either, each
-    row becomes a paragraph.
+    The last column stands beside the others where all of it fits, else below them, its heading likewise; where the
+    others do not fit either, or leave it no room below, each row becomes a paragraph.
     """
     widths = [max(len(cell) for cell in column) for column in zip(headings, *rows, strict=True)]
     lead = sum(widths[:-1]) + 2 * len(widths[:-1])
     beside = lead + widths[-1] <= style.width
-    if not beside and lead > style.width:
-        return _stacked(headings, rows, style)
-    lines = [style.faint(_numbers(headings, widths) + (f"  {headings[-1]}" if beside else ""))]
     indent = widths[0] + 2
-    for row in rows:
-        lines.append(_numbers(row, widths) + (f"  {row[-1]}" if beside else ""))
+    if not beside and (lead > style.width or style.width - indent < NARROWEST // 2):
+        return _stacked(headings, rows, style)
+    lines: list[str] = []
+    for row in (headings, *rows):
+        said = [_numbers(row, widths) + (f"  {row[-1]}" if beside else "")]
         if not beside:
-            lines += [f"{' ' * indent}{line}" for line in wrap(row[-1], style.width - indent)]
+            said += [f"{' ' * indent}{line}" for line in wrap(row[-1], style.width - indent)]
+        lines += map(style.faint, said) if row is headings else said
     return lines
 
 
@@ -102,7 +103,7 @@ def _numbers(cells: Sequence[str], widths: Sequence[int]) -> str:
 def _stacked(headings: Sequence[str], rows: Sequence[Sequence[str]], style: Style) -> list[str]:
     lines: list[str] = []
     for row in rows:
-        first, *more = wrap(f"{headings[0]} {row[0]}: {row[-1]}", style.width - 2)
+        first, *more = wrap(f"{headings[0]} {row[0]}: {headings[-1]} {row[-1]}", style.width - 2)
         lines += [style.strong(first), *(f"  {line}" for line in more)]
         numbers = ", ".join(f"{heading} {cell}" for heading, cell in zip(headings[1:-1], row[1:-1], strict=True))
         lines += [f"  {line}" for line in wrap(numbers, style.width - 2)]

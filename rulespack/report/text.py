@@ -161,16 +161,18 @@ def _totals(plan: Plan, style: Style) -> list[str]:
 def _draft_cost(plan: Plan, undrafted: Plan, style: Style) -> list[str]:
     """A block, the blocks of a request and their bytes, with the drafter and without."""
     length = min(plan.resolved.max_model_len, undrafted.resolved.max_model_len)
-    rows = [("draft", "with", "without")]
-    rows.append(("caches", count(len(plan.caches)), count(len(undrafted.caches))))
-    rows.append(("block size", count(plan.resolved.block_size), count(undrafted.resolved.block_size)))
-    rows.append(("bytes per block", count(plan.bytes_per_block), count(undrafted.bytes_per_block)))
     taken, bare = plan.request(length), undrafted.request(length)
-    rows.append((f"blocks at {count(length)} tokens", count(taken.blocks), count(bare.blocks)))
-    rows.append(("bytes of them", size(taken.bytes), size(bare.bytes)))
+    rows = [
+        ("caches", count(len(plan.caches)), count(len(undrafted.caches))),
+        ("block size", count(plan.resolved.block_size), count(undrafted.resolved.block_size)),
+        ("bytes per block", count(plan.bytes_per_block), count(undrafted.bytes_per_block)),
+        (f"blocks at {count(length)} tokens", count(taken.blocks), count(bare.blocks)),
+        ("bytes of them", size(taken.bytes), size(bare.bytes)),
+    ]
     if plan.capacity is not None and undrafted.capacity is not None:
         rows.append(("tokens that fit", count(plan.capacity.tokens), count(undrafted.capacity.tokens)))
-    return table(rows[0], rows[1:], style)
+    said = [(name, f"{drafted} with it, {alone} without") for name, drafted, alone in rows]
+    return [style.strong("what the drafter costs"), *pairs(said, style)]
 
 
 def _requests(requests: Sequence[Request], style: Style) -> list[str]:

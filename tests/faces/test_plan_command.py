@@ -273,3 +273,13 @@ def test_a_screen_of_hardly_a_column_gets_the_answer_of_a_narrow_one(
     done = run(*asked, env={"COLUMNS": columns})
     assert (done.status, done.err) == (0, "")
     assert done.out == run(*asked, env={"COLUMNS": "20"}).out
+
+
+def test_what_a_drafter_costs_says_which_figure_is_which(run: Run) -> None:
+    drafter = '{"method": "eagle3", "model": "gpt-oss-120b-eagle3-specforge", "num_speculative_tokens": 3}'
+    asked = ("plan", "gpt-oss-120b", "--release", "0.31.0", "--speculative-config", drafter)
+    plans = (run(*asked, "--format", "json"), run(*asked[:4], "--format", "json"))
+    drafted, bare = (json.loads(done.out)["bytes_per_block"] for done in plans)
+    for columns in ("40", "80", "120"):
+        said = " ".join(run(*asked, env={"COLUMNS": columns}).out.split())
+        assert f"bytes per block {drafted:,} with it, {bare:,} without" in said

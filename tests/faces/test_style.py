@@ -91,6 +91,7 @@ def test_a_table_is_as_wide_as_it_may_be() -> None:
     ]
     assert table(headings, rows, Style(width=40)) == [
         "group  block",
+        "       holds",
         "    0     16",
         "       40 x FullAttentionSpec:",
         "       layers.{0-39}.attn",
@@ -100,11 +101,20 @@ def test_a_table_is_as_wide_as_it_may_be() -> None:
     ]
     long = ("group", "tokens of a block", "holds")
     assert table(long, rows[:1], Style(width=22)) == [
-        "group 0: 40 x",
+        "group 0: holds 40 x",
         "  FullAttentionSpec:",
         "  layers.{0-39}.attn",
         "  tokens of a block 16",
     ]
+
+
+@given(st.integers(1, 100), st.lists(st.integers(0, 1 << 50), min_size=4, max_size=4))
+def test_every_figure_of_a_table_has_its_heading_however_narrow_it_is(width: int, figures: list[int]) -> None:
+    headings = ("request tokens", "blocks", "fixed bytes", "bytes")
+    said = " ".join(" ".join(table(headings, [[str(figure) for figure in figures]], Style(width=width))).split())
+    without = said.replace("fixed bytes", "", 1)
+    assert all(heading in said for heading in headings)
+    assert "bytes" in without
 
 
 def test_names_stand_beside_what_they_are_or_above_it() -> None:
