@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rulespack.derive.errors import InvalidConfig
     from rulespack.diff import Comparison, Pair, compare
     from rulespack.engine import Engine, engine
-    from rulespack.errors import BadDeployment, BadPack, Refused, RulespackError, UnknownRelease
+    from rulespack.errors import BadDeployment, BadGraph, BadPack, Refused, RulespackError, UnknownRelease
     from rulespack.graph.capability import for_capability
     from rulespack.graph.model import ModelGraph
     from rulespack.graph.problems import InvalidGraph, Problem
@@ -41,6 +41,7 @@ __version__ = "0.1.0"
 _HOME = {
     "Amount": "rulespack.graph.weights",
     "BadDeployment": "rulespack.errors",
+    "BadGraph": "rulespack.errors",
     "BadPack": "rulespack.errors",
     "BadQuestion": "rulespack.batch",
     "Capacity": "rulespack.kv.plan",
@@ -84,6 +85,7 @@ _HOME = {
 __all__ = [
     "Amount",
     "BadDeployment",
+    "BadGraph",
     "BadPack",
     "BadQuestion",
     "Capacity",

@@ -24,6 +24,7 @@ class UnknownModel(RulespackError):
 
     def __init__(self, model: str, problem: str, nearest: str | None = None) -> None:
         self.model = model
+        self.problem = problem
         self.nearest = nearest
         meant = f"; did you mean {nearest}?" if nearest else ""
         super().__init__(f"{problem}{meant}")

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
+from rulespack.catalog import UnknownModel
 from rulespack.deployment import Deployment
-from rulespack.errors import BadPack, Refused, not_modelled
+from rulespack.errors import BadDeployment, BadGraph, BadPack, Refused, not_modelled
 from rulespack.graph.capability import UndescribedFamily, for_capability
 from rulespack.graph.memo import PerGraph
 from rulespack.graph.model import ModelGraph
@@ -176,6 +177,10 @@ class Engine:
 
     def _accepted(self, graph: ModelGraph, deployment: Deployment) -> tuple[ModelGraph, Deployment]:
         """The graph, and the draft's beside the deployment, as its GPU describes them; all accepted by the release."""
+        if not isinstance(graph, ModelGraph):
+            raise BadGraph(f"graph: expected a ModelGraph, such as load_model gives, got {type(graph).__name__}")
+        if not isinstance(deployment, Deployment):
+            raise BadDeployment(f"deployment: expected a Deployment, got {type(deployment).__name__}")
         described = self._described(graph, deployment)
         if deployment.speculative_config is not None:
             deployment = deployment.with_draft(functools.partial(self._draft, deployment))
@@ -332,7 +337,10 @@ def named_draft(deployment: Deployment) -> ModelGraph | None:
     named = None if config is None else config.get("model")
     if not isinstance(named, str) or named in NO_DRAFT:
         return None
-    return _drafts().get(named)
+    try:
+        return _drafts().get(named)
+    except UnknownModel as error:
+        raise UnknownModel(error.model, f"speculative_config.model: {error.problem}", error.nearest) from None
 
 
 def engine(release: str, *, engine: str = DEFAULT_ENGINE, nearest: bool = False) -> Engine:

@@ -23,6 +23,10 @@ class BadDeployment(RulespackError):
     """An engine argument that is unknown, or a value that is not of the argument's kind."""
 
 
+class BadGraph(RulespackError):
+    """What was given as a model is no graph."""
+
+
 class UnknownRelease(RulespackError):
     """No installed pack answers for the release that was asked for."""
 

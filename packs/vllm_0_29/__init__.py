@@ -24,6 +24,7 @@ from vllm_0_29 import (
     scheduler,
     specs,
     state,
+    value_checks,
     weights,
 )
 from vllm_0_29.model import STATE_LAYER
@@ -43,6 +44,7 @@ RULES = Rules(
     environment=arguments.ENVIRONMENT,
     environment_unmodelled=arguments.ENVIRONMENT_UNMODELLED,
     environment_inert=arguments.ENVIRONMENT_INERT,
+    choices=value_checks.CHOICES,
     layout_names=(*layout.LAYOUTS, *layout.OLD_NAMES),
     residencies={},
     architectures=facts.ARCHITECTURES,

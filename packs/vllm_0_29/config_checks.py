@@ -20,9 +20,10 @@ from vllm_0_29.environment import check_switches
 from vllm_0_29.manager import connector_name
 from vllm_0_29.scheduler import prefix_caching
 from vllm_0_29.value_checks import (
+    check_choices,
+    check_connector_keys,
     check_flash_attn_version,
     check_float16,
-    check_performance_mode,
     check_quantized_dtype,
     check_skip_layers,
 )
@@ -299,7 +300,8 @@ STATED_CHECKS: Final[tuple[Check, ...]] = (
     _usage_context,
     _environment,
     check_switches,
-    check_performance_mode,
+    check_choices,
+    check_connector_keys,
     check_flash_attn_version,
     _overrides,
     _drafts,

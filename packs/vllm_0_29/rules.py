@@ -79,6 +79,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     environment_unmodelled: frozenset[str]
     environment_inert: frozenset[str]
     layout_names: Sequence[str]
+    choices: Mapping[str, frozenset[str]]
     residencies: Mapping[str, str]
     architectures: Mapping[str, Architecture]
     unserved: Mapping[str, Unserved]

@@ -2,18 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from rulespack.errors import engine_refuses
+from rulespack.errors import Refused, engine_refuses, not_modelled
 from vllm_0_29.backends import model_dtype
+from vllm_0_29.words import meant
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
     from vllm_0_29.model import Model
     from vllm_0_29.rules import Rules
 
-#: ``vllm/config/vllm.py: PerformanceMode``.
-PERFORMANCE_MODES: Final = ("balanced", "interactivity", "throughput")
+#: The names an argument takes.
+CHOICES: Final[Mapping[str, frozenset[str]]] = {
+    "performance_mode": frozenset({"balanced", "interactivity", "throughput"}),
+    "distributed_executor_backend": frozenset({"ray", "mp", "uni", "external_launcher"}),
+    "all2all_backend": frozenset(
+        """
+        naive pplx deepep_high_throughput deepep_low_latency deepep_v2 mori_high_throughput mori_low_latency nixl_ep
+        allgather_reducescatter flashinfer_all2allv flashinfer_nvlink_two_sided flashinfer_nvlink_one_sided
+        """.split()
+    ),
+    "kv_offloading_backend": frozenset({"native", "lmcache"}),
+    "config_format": frozenset({"auto", "hf", "mistral"}),
+}
+SOURCES: Final = {
+    "performance_mode": "vllm/config/vllm.py: PerformanceMode",
+    "distributed_executor_backend": "vllm/config/parallel.py: DistributedExecutorBackend",
+    "all2all_backend": "vllm/config/parallel.py: All2AllBackend",
+    "kv_offloading_backend": "vllm/config/cache.py: KVOffloadingBackend",
+    "config_format": "vllm/transformers_utils/config.py: get_config_parser",
+}
+#: Keys of ``kv_transfer_config`` (``vllm/config/kv_transfer.py: KVTransferConfig``).
+CONNECTOR_KEYS: Final = (
+    "kv_connector",
+    "engine_id",
+    "kv_buffer_device",
+    "kv_buffer_size",
+    "kv_role",
+    "kv_rank",
+    "kv_parallel_size",
+    "kv_ip",
+    "kv_port",
+    "kv_connector_extra_config",
+    "kv_connector_module_path",
+    "enable_permute_local_kv",
+    "kv_load_failure_policy",
+)
 #: ``vllm/config/attention.py: AttentionConfig.flash_attn_version``.
 FLASH_ATTN_VERSIONS: Final = (2, 3, 4)
 
@@ -32,17 +68,39 @@ QUANTIZED_DTYPES: Final = {
 }
 
 
-def check_performance_mode(rules: Rules, model: Model, deployment: Deployment) -> None:
-    """``performance_mode`` is one the release has."""
-    mode = deployment.performance_mode
-    if mode is not None and mode not in PERFORMANCE_MODES:
-        raise engine_refuses(
-            "performance-mode-accepted",
-            "ValidationError",
-            "config",
-            f"performance_mode {mode!r} is none of {', '.join(PERFORMANCE_MODES)}",
-            "vllm/config/vllm.py: PerformanceMode",
+def check_choices(rules: Rules, model: Model, deployment: Deployment) -> None:
+    """Arguments that take a few names take one of them, and memory is a share."""
+    for name in CHOICES:
+        value = getattr(deployment, name)
+        if value is None or value in rules.choices[name]:
+            continue
+        if name == "distributed_executor_backend" and "." in value:
+            raise not_modelled("executor-class-modelled", f"the executor class {value} is not modelled")
+        known = ", ".join(sorted(rules.choices[name]))
+        raise invalid("choice-accepted", f"{name} {value!r} is none of {known}", SOURCES[name])
+    share = deployment.gpu_memory_utilization
+    if share is not None and not 0 < share <= 1:
+        raise invalid(
+            "gpu-memory-share",
+            f"gpu_memory_utilization {share} is no share above 0 and up to 1",
+            "vllm/config/cache.py: CacheConfig.gpu_memory_utilization",
         )
+
+
+def check_connector_keys(rules: Rules, model: Model, deployment: Deployment) -> None:
+    """``kv_transfer_config`` has no other keys than the release's."""
+    for key in deployment.kv_transfer_config or ():
+        if key not in CONNECTOR_KEYS:
+            raise invalid(
+                "connector-key-known",
+                f"vLLM {rules.release} has no kv_transfer_config.{key}{meant(key, CONNECTOR_KEYS)}",
+                "vllm/config/kv_transfer.py: KVTransferConfig",
+            )
+
+
+def invalid(rule: str, reason: str, source: str) -> Refused:
+    """The refusal of a value by the release's own validation."""
+    return engine_refuses(rule, "ValidationError", "config", reason, source)
 
 
 def check_flash_attn_version(rules: Rules, model: Model, deployment: Deployment) -> None:

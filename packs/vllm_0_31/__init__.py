@@ -40,6 +40,7 @@ RULES = msgspec.structs.replace(
     absent_arguments=arguments.ABSENT,
     environment_inert=arguments.ENVIRONMENT_INERT,
     cache_dtypes=facts.CACHE_DTYPES,
+    choices=facts.CHOICES,
     speculative_methods=facts.SPECULATIVE_METHODS,
     connectors=facts.CONNECTORS,
     unmodelled_connectors=facts.UNMODELLED_CONNECTORS,

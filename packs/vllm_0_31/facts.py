@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from vllm_0_29 import facts as earlier
+from vllm_0_29 import value_checks
 from vllm_0_29.model import Unserved
 from vllm_0_29.rules import Connector
 from vllm_0_31 import deepseek_v41, glm5_next
@@ -29,6 +30,10 @@ ARCHITECTURES: Final = earlier.ARCHITECTURES | {
     "KimiLinearForCausalLM": KIMI_LINEAR,
     deepseek_v41.NAME: deepseek_v41.ARCHITECTURE,
     **glm5_next.ARCHITECTURES,
+}
+CHOICES: Final = {
+    **value_checks.CHOICES,
+    "all2all_backend": value_checks.CHOICES["all2all_backend"] | {"moonep"},
 }
 INNER_STATE_TARGETS: Final = earlier.INNER_STATE_TARGETS | {deepseek_v41.NAME, "MiMoV2OmniForCausalLM"}
 #: Architectures whose inner hidden states go on from stage to stage (``supports_aux_hidden_states_over_pp``).

@@ -70,3 +70,16 @@ def test_a_public_function_is_never_hidden_by_the_module_it_lives_in() -> None:
 def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'plan'"):
         rulespack.plan  # type: ignore[attr-defined]  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("graph", "deployment", "said"),
+    [
+        ("qwen3-14b", rulespack.Deployment(), "graph: expected a ModelGraph"),
+        (None, {"tensor_parallel_size": 2}, "deployment: expected a Deployment"),
+    ],
+)
+def test_what_is_no_graph_or_no_deployment_is_told_so(graph: object, deployment: object, said: str) -> None:
+    asked = rulespack.load_model("qwen3-14b") if graph is None else graph
+    with pytest.raises(rulespack.RulespackError, match=said):
+        rulespack.engine("0.31.0").plan(asked, deployment)  # type: ignore[arg-type]

@@ -166,3 +166,8 @@ def test_drafted_tokens_that_modules_do_not_divide_are_a_problem_of_the_graph(re
     found = rulespack.engine(release).check_graph(msgspec.structs.replace(graph, speculator=uneven))
     assert [problem.rule for problem in found] == ["speculative-tokens-divide"]
     assert rulespack.engine(release).check_graph(msgspec.structs.replace(graph, speculator=speculator)) == ()
+
+
+def test_a_draft_that_is_nowhere_says_where_it_was_named() -> None:
+    with pytest.raises(rulespack.UnknownModel, match=r"speculative_config\.model: .*did you mean qwen3-8b-eagle3"):
+        planned("0.31.0", "qwen3-8b", {**EAGLE3, "model": "qwen3-8b-eagle3-specforg"})

@@ -74,12 +74,40 @@ def test_a_longer_context_is_admitted_whatever_blanks_surround_the_word(release:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_a_performance_mode_is_one_of_three(release: str) -> None:
-    answer = refused(release, performance_mode="foo")
+@pytest.mark.parametrize(
+    ("argument", "known"),
+    [
+        ("performance_mode", ("balanced", "interactivity", "throughput")),
+        ("distributed_executor_backend", ("mp", "ray", "uni")),
+        ("all2all_backend", ("allgather_reducescatter", "deepep_v2")),
+        ("kv_offloading_backend", ("native", "lmcache")),
+        ("config_format", ("auto", "hf", "mistral")),
+    ],
+)
+def test_an_argument_that_takes_a_few_names_takes_no_other(release: str, argument: str, known: tuple[str, ...]) -> None:
+    answer = refused(release, **{argument: "foo"})
     assert said(answer) == ("engine", "ValidationError", "config")
-    assert answer.rule == "performance-mode-accepted"
-    for mode in ("balanced", "interactivity", "throughput"):
-        assert plan(release, DENSE, performance_mode=mode).groups
+    assert argument in answer.reason
+    for name in known:
+        assert plan(release, DENSE, **{argument: name}).groups
+
+
+def test_an_executor_class_of_ones_own_is_not_modelled() -> None:
+    assert refused("0.31.0", distributed_executor_backend="mine.Executor").by == "pack"
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("share", [0, -1, 1.5])
+def test_a_share_of_memory_is_one(release: str, share: float) -> None:
+    assert said(refused(release, gpu_memory_utilization=share)) == ("engine", "ValidationError", "config")
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("stated", [{"kv_conector": "NixlConnector"}, {"kv_connector": "NixlConnector", "foo": 1}])
+def test_a_key_of_a_connector_that_there_is_not(release: str, stated: dict[str, Any]) -> None:
+    answer = refused(release, kv_transfer_config=stated)
+    assert said(answer) == ("engine", "ValidationError", "config")
+    assert answer.rule == "connector-key-known"
 
 
 @pytest.mark.parametrize("release", RELEASES)
