@@ -57,11 +57,14 @@ def releases(engine: str = DEFAULT_ENGINE) -> tuple[str, ...]:
     return tuple(_three_numbers(version) for version in installed().get(engine, {}))
 
 
-def resolve(release: str, engine: str = DEFAULT_ENGINE, *, nearest: bool = False) -> str:
+def resolve(
+    release: str, engine: str = DEFAULT_ENGINE, *, nearest: bool | None = None, switch: str = "nearest"
+) -> str:
     """The release whose pack answers for ``release``.
 
     ``0.31.0``, ``v0.31.0`` and ``0.31.0+cu130`` all find 0.31.0. Any other version is an UnknownRelease error that
-    names the releases there are, unless ``nearest`` admits the closest lower one (0.29.0 for 0.31.0rc1).
+    names the releases there are, unless ``nearest`` admits the closest lower one (0.29.0 for 0.31.0rc1). Where it is
+    False the error says that ``switch`` would; None is for askers who have no such choice.
     """
     packs = installed().get(engine)
     if not packs:
@@ -81,8 +84,8 @@ def resolve(release: str, engine: str = DEFAULT_ENGINE, *, nearest: bool = False
     if nearest and lower:
         return _three_numbers(lower[-1])
     hint = (
-        f"; the closest lower one is {_three_numbers(lower[-1])} (ask for it with nearest)"
-        if lower and not nearest
+        f"; the closest lower one is {_three_numbers(lower[-1])} (ask for it with {switch})"
+        if lower and nearest is False
         else ""
     )
     raise UnknownRelease(f"no pack for {engine} {release}; releases there are packs for: {there}{hint}")

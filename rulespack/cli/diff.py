@@ -9,7 +9,7 @@ from rulespack.cli.asking import add_asking, asked, check_names, length
 from rulespack.cli.flags import split
 from rulespack.cli.terminal import Parser, Usage, add_format, one_of, terminal_style, write
 from rulespack.deployment import Deployment
-from rulespack.releases import DEFAULT_ENGINE, releases
+from rulespack.releases import DEFAULT_ENGINE, releases, resolve
 
 if TYPE_CHECKING:
     import argparse
@@ -43,7 +43,8 @@ def run(command: str, words: Sequence[str]) -> int:
     from rulespack.diff import TOKENS, compare_questions
     from rulespack.engine import engine
 
-    old, new = (engine(release, engine=options.engine) for release in (options.old, options.new))
+    compared = [resolve(release, options.engine) for release in (options.old, options.new)]
+    old, new = (engine(release, engine=options.engine) for release in compared)
     questions = _questions(options, {**asked(options), **arguments})
     accepted = (old.accepts(), new.accepts())
     for deployment in {id(question.deployment): question.deployment for question in questions}.values():

@@ -13,7 +13,7 @@ from rulespack.cli.asking import add_asking, asked, check_names, length
 from rulespack.cli.flags import split
 from rulespack.cli.terminal import Parser, Usage, complain, write
 from rulespack.deployment import Deployment
-from rulespack.releases import DEFAULT_ENGINE, releases
+from rulespack.releases import DEFAULT_ENGINE, releases, resolve
 
 if TYPE_CHECKING:
     import argparse
@@ -92,7 +92,7 @@ def _answered(release: str, pairs: Sequence[tuple[str, str, Deployment]]) -> boo
     from rulespack.engine import engine
     from rulespack.report.changes import answer_text
 
-    asked_of = engine(release)
+    asked_of = engine(resolve(release))
     graphs = {model: load_model(model) for model, _, _ in pairs}
     whole = True
     for model, name, deployment in pairs:

@@ -10,7 +10,7 @@ from rulespack.cli.flags import ALIASES, modelled_flags, split
 from rulespack.cli.terminal import Parser, Usage, add_format, complain, terminal_style, write
 from rulespack.deployment import Deployment
 from rulespack.errors import Refused, RulespackError
-from rulespack.releases import DEFAULT_ENGINE, releases
+from rulespack.releases import DEFAULT_ENGINE, releases, resolve
 
 if TYPE_CHECKING:
     from rulespack.engine import Engine
@@ -61,6 +61,7 @@ def _plan(model: str, options: Any, arguments: Mapping[str, Any]) -> int:
     from rulespack.catalog import load_model
     from rulespack.engine import engine
 
+    resolve(options.release, options.engine, nearest=options.nearest, switch="--nearest")  # complains of our own flag
     answering = engine(options.release, engine=options.engine, nearest=options.nearest)
     deployment = Deployment(**asked(options), **arguments)
     graph = load_model(model, deployment.hf_overrides)

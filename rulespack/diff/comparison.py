@@ -17,7 +17,7 @@ from rulespack.diff.reasons import reason_changes
 from rulespack.engine import Engine, engine
 from rulespack.errors import BadDeployment, Refused
 from rulespack.graph.model import ModelGraph
-from rulespack.releases import DEFAULT_ENGINE
+from rulespack.releases import DEFAULT_ENGINE, resolve
 
 if TYPE_CHECKING:
     from rulespack.hooks import Accepts
@@ -99,7 +99,7 @@ def compare_questions(
 
 
 def _engine(release: str | Engine, name: str) -> Engine:
-    return release if isinstance(release, Engine) else engine(release, engine=name)
+    return release if isinstance(release, Engine) else engine(resolve(release, name), engine=name)
 
 
 def _named(

@@ -17,6 +17,7 @@ from rulespack.diff.comparison import answer as answered
 from rulespack.engine import Engine, engine
 from rulespack.errors import RulespackError
 from rulespack.graph.model import ModelGraph
+from rulespack.releases import resolve
 from rulespack.testing.files import PinFile
 from rulespack.testing.text import Line, chosen, heading, lines, root, under, written
 
@@ -60,9 +61,9 @@ class Pin:
         __tracebackhide__ = True
         parts = (part,) if isinstance(part, str) else tuple(part)
         try:
-            home = engine(self._stated(release))
+            home = engine(resolve(self._stated(release)))
             question = Question(self._graph(model), _deployment(deployment))
-            other = home if self._other is None else engine(self._other)
+            other = home if self._other is None else engine(resolve(self._other))
             self._compare(home, other, question, parts, tuple(tokens), name)
         except (RulespackError, ValueError) as error:
             _fail(str(error))

@@ -131,7 +131,7 @@ def test_outside_of_github_the_summary_is_printed(command: Command) -> None:
     ("words", "said"),
     [
         (("0.29.0",), "two releases are compared, the older first; there are packs for: 0.29.0, 0.31.0"),
-        (("0.29.0", "0.31.1"), "no pack for vllm 0.31.1; releases there are packs for: 0.29.0, 0.31.0"),
+        (("0.29.0", "0.31.1"), "no pack for vllm 0.31.1; releases there are packs for: 0.29.0, 0.31.0\n"),
         (("0.29.0", "0.31.0", "qwen3-14c"), "did you mean qwen3-14b?"),
         (("0.29.0", "0.31.0", "Qwen/Qwen3-14C"), "did you mean qwen3-14b?"),
         (("0.29.0", "0.31.0", "--kv-cache-dtpe", "fp8"), "did you mean --kv-cache-dtype?"),

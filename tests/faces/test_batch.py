@@ -234,6 +234,8 @@ def test_a_graph_that_is_wrong_comes_with_its_problems(tmp_path: Path) -> None:
 
 
 def test_the_nearest_release_answers_on_request() -> None:
+    refused = ask({**QUESTION, "release": "0.31.0rc1"})["error"]
+    assert refused["message"].endswith("the closest lower one is 0.29.0 (ask for it with nearest)")
     plan = ask({**QUESTION, "release": "0.31.0rc1", "nearest": True})["plan"]
     assert (plan["release"], plan["nearest"]) == ("0.29.0", "0.31.0rc1")
 

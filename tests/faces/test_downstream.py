@@ -110,7 +110,7 @@ def test_the_release_that_is_asked_instead_is_named_right_and_writes_no_pin(run_
     assert status == 1
     status, output = run_pytest("--rulespack-release", "0.30.0")
     assert status == 4
-    assert "--rulespack-release: no pack for vllm 0.30.0; releases there are packs for: 0.29.0, 0.31.0" in output
+    assert "--rulespack-release: no pack for vllm 0.30.0; releases there are packs for: 0.29.0, 0.31.0\n" in output
     status, output = run_pytest("--rulespack-release", "0.31.0", "--snapshot-update")
     assert status == 4
     assert "to pin 0.31.0, say so in rulespack_release" in output
@@ -122,7 +122,7 @@ QUESTIONS = {
     'rulespack_pin("qwen3-14b", "vllm serve --max-modl-len 4k")': "did you mean --max-model-len?",
     'rulespack_pin("qwen3-14b", part="group")': "did you mean groups?",
     'rulespack_pin("qwen3-14b", part="capacity")': "this plan has no capacity: there is nothing to pin",
-    'rulespack_pin("qwen3-14b", release="0.30.0")': "no pack for vllm 0.30.0",
+    'rulespack_pin("qwen3-14b", release="0.30.0")': "releases there are packs for: 0.29.0, 0.31.0\n",
     'rulespack_pin("qwen3-14b", {"hf_overrides": {"a": 1}, "quantization": "gguf"})': "has no answer to pin",
     'rulespack_pin("./qwen3-14b")': "no model named './qwen3-14b'",
 }

@@ -119,4 +119,4 @@ def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
     first = json.loads(capsys.readouterr().out)[0]
     assert list(first) == ["name", "line", "topic", "since", "moved"]
     assert main(["rules", "0.30.0"]) == 2
-    assert "releases there are packs for: 0.29.0, 0.31.0" in capsys.readouterr().err
+    assert "releases there are packs for: 0.29.0, 0.31.0\n" in capsys.readouterr().err
