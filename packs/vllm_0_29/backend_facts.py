@@ -6,161 +6,26 @@ AttentionBackend.validate_configuration``. A predicate takes a :class:`Want`, on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from math import ceil
 from typing import Final
 
 import msgspec
 
-PLAIN: Final = frozenset({"auto", "float16", "bfloat16"})
-FP8: Final = frozenset({"fp8", "fp8_e4m3"})
-NVFP4: Final = frozenset({"nvfp4", "nvfp4_4over6"})
-PER_TOKEN_HEAD: Final = frozenset({"int4_per_token_head", "int8_per_token_head", "fp8_per_token_head"})
-TURBOQUANT: Final = frozenset({"turboquant_k8v4", "turboquant_4bit_nc", "turboquant_k3v4_nc", "turboquant_3bit_nc"})
-
-LBNHC, LBHNC, BLHNC, BLNHC = "LBNHC", "LBHNC", "BLHNC", "BLNHC"
-
-
-class Want(msgspec.Struct, frozen=True, kw_only=True):
-    """What one attention layer asks of a backend.
-
-    ``cache_dtype`` is the layer's string; ``block_size`` is set only where the user gave one. ``capability`` is the
-    GPU's. ``query_heads`` are the local ones; ``model_heads`` and ``model_kv_heads`` the local heads of the model as a
-    whole, ``model_head_size`` its widest head. ``sparse``: the layer attends the ``index_topk`` tokens an indexer
-    chose. ``cross``: it attends an encoder's output. ``flash_attn_version`` is a version forced by the configuration.
-    ``downloaded_kernels``: FlashInfer's downloadable kernels are at hand.
-    """
-
-    head_size: int
-    head_size_v: int
-    dtype: str
-    cache_dtype: str
-    block_size: int | None
-    mla: bool
-    sparse: bool
-    cross: bool
-    sinks: bool
-    soft_cap: bool
-    mm_prefix: bool
-    window: bool
-    capability: tuple[int, int]
-    query_heads: int
-    model_heads: int
-    model_kv_heads: int
-    model_head_size: int
-    model_cache_dtype: str
-    qk_nope_head_dim: int | None
-    qk_rope_head_dim: int | None
-    kv_lora_rank: int | None
-    index_topk: int | None
-    flash_attn_version: int | None
-    downloaded_kernels: bool
-    dcp: bool
-    pcp: bool
-    non_causal: bool = False
-
-    @property
-    def family(self) -> int:
-        """The capability's major version."""
-        return self.capability[0]
-
-    @property
-    def quantized(self) -> bool:
-        """Whether the layer's cache is stored in a narrower format than the model's."""
-        return is_quantized(self.cache_dtype)
-
-
-class Kernel(msgspec.Struct, frozen=True):
-    """Block sizes a kernel runs on: exactly ``sizes``, or any multiple of one of them."""
-
-    sizes: tuple[int, ...]
-    multiples: bool = False
-
-    @property
-    def smallest(self) -> int:
-        """The smallest of the sizes."""
-        return min(self.sizes)
-
-    def supports(self, block_size: int) -> bool:
-        """Whether a cache block of this size can be cut into kernel blocks."""
-        return any(block_size % size == 0 for size in self.sizes)
-
-
-class Backend(msgspec.Struct, frozen=True, kw_only=True):
-    """One backend.
-
-    ``kernel`` gives its block sizes for the model as a whole, ``layer_kernel`` for one layer where that can differ;
-    ``construction`` what the chosen backend then refuses, with an error of class ``construction_error``; ``canonical``
-    what the layers it serves make of the engine's cache dtype on a compute capability; ``check_packing`` refuses a
-    cache dtype it cannot lay out, asked where some layers are skipped; ``layouts`` what its kernels take on a
-    capability, most preferred first, None where any will do.
-    """
-
-    name: str
-    mla: bool = False
-    sparse: bool = False
-    admits_capability: Callable[[tuple[int, int]], bool]
-    admits_head: Callable[[Want], bool]
-    admits_cache_dtype: Callable[[Want], bool]
-    kernel: Callable[[Want], Kernel]
-    layer_kernel: Callable[[Want], Kernel] | None = None
-    preferred_floor: Callable[[Want], int] = lambda want: 0
-    layouts: Callable[[tuple[int, int]], tuple[str, ...] | None] = lambda capability: None
-    dtypes: frozenset[str] = frozenset({"float16", "bfloat16"})
-    admits_sinks: Callable[[Want], bool] = lambda want: False
-    admits_mm_prefix: bool = False
-    cross: bool = False
-    windows: bool = True
-    non_causal: bool = True
-    dcp: bool = True
-    pcp: bool = False
-    combination: Callable[[Want], str | None] = lambda want: None
-    construction: Callable[[Want], str | None] = lambda want: None
-    construction_error: str = "ValueError"
-    canonical: Callable[[str, tuple[int, int]], str] = lambda cache_dtype, capability: cache_dtype
-    check_packing: Callable[[str], None] = lambda cache_dtype: None
-    head_slots: Callable[[str, int], int] = lambda cache_dtype, heads: heads
-    content_bytes: Callable[[str, int, int, int], int] = lambda cache_dtype, k, v, element: (k + v) * element
-
-
-def is_quantized(cache_dtype: str) -> bool:
-    """``vllm/utils/torch_utils.py: is_quantized_kv_cache``: the cache dtypes that are a quantized format."""
-    return cache_dtype.startswith(("fp8", "nvfp4", "turboquant_")) or cache_dtype.endswith("per_token_head")
-
-
-def objections(backend: Backend, want: Want, *, asks_dcp: bool) -> Iterator[str]:
-    """Why ``backend`` cannot serve ``want``, in the release's order of checks; nothing where it can."""
-    if not backend.admits_head(want):
-        yield f"head size {want.head_size}"
-    if want.dtype not in backend.dtypes:
-        yield f"model dtype {want.dtype}"
-    if not backend.admits_cache_dtype(want):
-        yield f"cache dtype {want.cache_dtype}"
-    if want.block_size is not None and not backend.kernel(want).supports(want.block_size):
-        yield f"block size {want.block_size}"
-    if want.mm_prefix and not backend.admits_mm_prefix:
-        yield "bidirectional attention within an image"
-    if want.mla != backend.mla:
-        yield "latent attention" if want.mla else "attention without a latent"
-    if want.sinks and not backend.admits_sinks(want):
-        yield "attention sinks"
-    if want.sparse != backend.sparse:
-        yield "sparse attention" if want.sparse else "attention that is not sparse"
-    if not backend.admits_capability(want.capability):
-        yield f"compute capability {want.capability[0]}.{want.capability[1]}"
-    if want.cross and not backend.cross:
-        yield "attention to an encoder's output"
-    if want.window and not backend.windows:
-        yield "a sliding window"
-    if want.non_causal and not backend.non_causal:
-        yield "attention over a whole draft block"
-    if want.pcp and not backend.pcp:
-        yield "prefill context parallelism"
-    if asks_dcp and want.dcp and not backend.dcp:
-        yield "decode context parallelism"
-    if (reason := backend.combination(want)) is not None:
-        yield reason
-
+from vllm_0_29.backend_terms import (
+    BLHNC,
+    FP8,
+    LBHNC,
+    LBNHC,
+    NVFP4,
+    PER_TOKEN_HEAD,
+    PLAIN,
+    TURBOQUANT,
+    Backend,
+    Kernel,
+    Want,
+    handed,
+    is_quantized,
+)
 
 # --- FlashAttention ---------------------------------------------------------------------------------------------------
 
@@ -232,9 +97,9 @@ def fa_head(want: Want) -> bool:
     return want.head_size % 8 == 0 and want.head_size <= (512 if fa4_built(want.capability) else 256)
 
 
-def fa_cache_dtype(want: Want) -> bool:
+def fa_cache_dtype(want: Want, stores_fp8: Callable[[Want], bool] = fa_stores_fp8) -> bool:
     """The model's own formats, and fp8 where the version can store it."""
-    return want.cache_dtype in PLAIN or (want.cache_dtype in FP8 and fa_stores_fp8(want))
+    return want.cache_dtype in PLAIN or (want.cache_dtype in FP8 and stores_fp8(want))
 
 
 def fa_sinks(want: Want) -> bool:
@@ -376,31 +241,6 @@ def _plain_and_fp8(want: Want) -> bool:
 
 def _sixteens(want: Want) -> Kernel:
     return Kernel((16,), multiples=True)
-
-
-def _never(want: Want) -> bool:
-    return False
-
-
-def handed(
-    name: str,
-    kernel: Callable[[Want], Kernel] = lambda want: Kernel((1,), multiples=True),
-    layouts: Callable[[tuple[int, int]], tuple[str, ...] | None] = lambda capability: None,
-    *,
-    mla: bool = True,
-    canonical: Callable[[str, tuple[int, int]], str] = lambda cache_dtype, capability: cache_dtype,
-) -> Backend:
-    """A backend that a model hands to its own layers: no layer that selects one can have it."""
-    return Backend(
-        name=name,
-        mla=mla,
-        admits_capability=lambda capability: True,
-        admits_head=_never,
-        admits_cache_dtype=_never,
-        kernel=kernel,
-        layouts=layouts,
-        canonical=canonical,
-    )
 
 
 #: Backends of recurrent layers: they take any block and any layout.

@@ -8,7 +8,8 @@ from rulespack.errors import engine_refuses, not_modelled
 from rulespack.graph.vocabulary import LATENT_KINDS
 from rulespack.hooks import CacheDtype, LayerBackend
 from rulespack.kv.plan import Reason
-from vllm_0_29.backend_facts import NOT_MODELLED, TURBOQUANT, Backend, Want, fa4_built, objections
+from vllm_0_29.backend_facts import NOT_MODELLED, fa4_built
+from vllm_0_29.backend_terms import TURBOQUANT, Backend, Want, objections
 from vllm_0_29.drafts import chooses_backend
 from vllm_0_29.environment import CUBINS, switch
 from vllm_0_29.scheduler import mm_prefix

@@ -11,7 +11,7 @@ from rulespack.errors import engine_refuses
 from rulespack.kv.pages import cdiv
 from rulespack.kv.plan import Reason
 from rulespack.kv.specs import DTYPE_BYTES
-from vllm_0_29.backend_facts import Backend, Want
+from vllm_0_29.backend_terms import Backend, Want
 from vllm_0_29.backends import model_dtype, wants
 from vllm_0_29.model import STATE_LAYERS
 from vllm_0_29.rules import Sizes

@@ -14,7 +14,7 @@ import msgspec
 
 from rulespack.errors import engine_refuses, not_modelled
 from rulespack.kv.specs import DTYPE_BYTES, Spec, attention_spec
-from vllm_0_29.backend_facts import BLHNC, BLNHC, Kernel, handed
+from vllm_0_29.backend_terms import BLHNC, BLNHC, Kernel, handed
 from vllm_0_29.backends import forced_backend
 from vllm_0_29.model import Architecture, CacheName, DraftNames
 from vllm_0_29.sparse_mla import PACKED

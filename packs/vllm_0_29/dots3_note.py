@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from rulespack.errors import engine_refuses
 from rulespack.kv.specs import DTYPE_BYTES, Spec, attention_spec
-from vllm_0_29.backend_facts import BLHNC, PLAIN, Kernel, handed
+from vllm_0_29.backend_terms import BLHNC, PLAIN, Kernel, handed
 from vllm_0_29.backends import constructed, select, wants
 from vllm_0_29.model import Architecture, CacheName
 from vllm_0_29.sparse_mla import INDEXER, PACKED

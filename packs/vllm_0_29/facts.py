@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from vllm_0_29 import families
-from vllm_0_29.backend_facts import FP8, NVFP4, PER_TOKEN_HEAD, PLAIN, TURBOQUANT
+from vllm_0_29.backend_terms import FP8, NVFP4, PER_TOKEN_HEAD, PLAIN, TURBOQUANT
 from vllm_0_29.model import Architecture, CacheName, DraftNames, StateFacts, Unserved
 from vllm_0_29.rules import Connector
 from vllm_0_29.stages import check_head_on_last_stage

@@ -17,7 +17,7 @@ from vllm_0_29 import (
     sparse_mla,
     whisper,
 )
-from vllm_0_29.backend_facts import Backend
+from vllm_0_29.backend_terms import Backend
 from vllm_0_29.model import Architecture
 from vllm_0_29.specs import Builder
 

@@ -12,7 +12,7 @@ import msgspec
 
 from rulespack.errors import Refused, engine_refuses
 from rulespack.kv.specs import Spec
-from vllm_0_29.backend_facts import objections
+from vllm_0_29.backend_terms import objections
 from vllm_0_29.backends import constructed, select, wants
 from vllm_0_29.model import Architecture, CacheName
 from vllm_0_29.sparse_mla import CACHES

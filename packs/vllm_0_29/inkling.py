@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from rulespack.errors import Refused, engine_refuses, not_modelled
 from rulespack.kv.specs import DTYPE_BYTES, Spec, attention_spec
-from vllm_0_29.backend_facts import handed
+from vllm_0_29.backend_terms import handed
 from vllm_0_29.model import Architecture, CacheName, DraftNames
 from vllm_0_29.specs import Builder, local_heads, stored_dtype
 

@@ -12,7 +12,7 @@ from vllm_0_29.model import STATE_LAYERS
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
     from rulespack.hooks import CacheGroup, OwnedCaches, Resolution
-    from vllm_0_29.backend_facts import Kernel
+    from vllm_0_29.backend_terms import Kernel
     from vllm_0_29.model import Model
     from vllm_0_29.rules import Rules
 

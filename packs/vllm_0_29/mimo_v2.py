@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from rulespack.kv.specs import Spec
-from vllm_0_29.backend_facts import Kernel, fa_version, handed
+from vllm_0_29.backend_facts import fa_version
+from vllm_0_29.backend_terms import Kernel, handed
 from vllm_0_29.backends import forced_backend, select, wants
 from vllm_0_29.model import Architecture, CacheName, DraftNames
 from vllm_0_29.specs import Builder

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from rulespack.errors import not_modelled
-from vllm_0_29.backend_facts import Kernel, handed
+from vllm_0_29.backend_terms import Kernel, handed
 from vllm_0_29.model import Architecture, CacheName, DraftNames
 from vllm_0_29.specs import Builder, plain_index, plain_keys_values
 

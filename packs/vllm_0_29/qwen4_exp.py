@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from rulespack.errors import Refused, engine_refuses
 from rulespack.kv.pages import cdiv
 from rulespack.kv.specs import DTYPE_BYTES, Spec, attention_spec
-from vllm_0_29.backend_facts import BLHNC, BLNHC, Kernel, handed
+from vllm_0_29.backend_terms import BLHNC, BLNHC, Kernel, handed
 from vllm_0_29.backends import model_dtype
 from vllm_0_29.block_size import DEFAULT_BLOCK_SIZE
 from vllm_0_29.drafts import speculative_tokens

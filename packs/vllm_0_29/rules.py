@@ -17,7 +17,7 @@ from rulespack.hooks import CacheDtype, CacheGroup, Grouping, LayerBackend, Owne
 from rulespack.kv.pages import PageCount
 from rulespack.kv.plan import Reason
 from rulespack.kv.specs import Spec
-from vllm_0_29.backend_facts import Backend, Want
+from vllm_0_29.backend_terms import Backend, Want
 from vllm_0_29.model import Architecture, CacheClass, Draft, Model, Unserved
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from rulespack.kv.specs import Spec, attention_spec
-from vllm_0_29.backend_facts import FP8, PLAIN, Backend, Kernel, Want, handed, is_quantized
+from vllm_0_29.backend_terms import FP8, PLAIN, Backend, Kernel, Want, handed, is_quantized
 from vllm_0_29.model import Architecture, CacheName
 from vllm_0_29.specs import Builder
 

@@ -19,7 +19,7 @@ from vllm_0_29.scheduler import chunked_prefill, prefix_caching
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
     from rulespack.hooks import LayerBackend
-    from vllm_0_29.backend_facts import Backend, Want
+    from vllm_0_29.backend_terms import Backend, Want
     from vllm_0_29.model import CacheClass, Model
     from vllm_0_29.rules import Reasons, Rules, Settings
 

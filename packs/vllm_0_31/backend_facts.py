@@ -14,7 +14,7 @@ import msgspec
 
 from rulespack.errors import engine_refuses
 from vllm_0_29 import backend_facts as earlier
-from vllm_0_29.backend_facts import BLHNC, LBHNC, Backend, Kernel, Want
+from vllm_0_29.backend_terms import BLHNC, FP8, LBHNC, PLAIN, Backend, Kernel, Want
 
 #: Latent widths of the dense MLA kernels; TRITON_MLA takes any.
 DENSE_MLA_HEADS: Final = earlier.DENSE_MLA_HEADS | {512}
@@ -30,8 +30,8 @@ def fa_stores_fp8(want: Want, *, head_size: int | None = None, sinks: bool = Fal
 
 
 def fa_cache_dtype(want: Want) -> bool:
-    """The model's own formats, and fp8 where the version can store it."""
-    return want.cache_dtype in earlier.PLAIN or (want.cache_dtype in earlier.FP8 and fa_stores_fp8(want))
+    """As before, with what the version can store now."""
+    return earlier.fa_cache_dtype(want, fa_stores_fp8)
 
 
 def fa_combination(want: Want) -> str | None:
@@ -51,7 +51,7 @@ def fa_block(want: Want, head_size: int, cache_dtype: str) -> int | None:
     """The one block size of FlashAttention 4's special kernels: 64 for fp8 heads of 512 on Hopper, 128 for heads of
     256 on family 10; None where any multiple of 16 does. The block that was asked for is not looked at."""
     want = msgspec.structs.replace(want, block_size=None)
-    if want.family == 9 and cache_dtype in earlier.FP8 and head_size == 512:
+    if want.family == 9 and cache_dtype in FP8 and head_size == 512:
         if earlier.fa_version(want, head_size=head_size) == 4:
             return 64
     if head_size == 256 and want.family in (10, 11) and earlier.fa_version(want, head_size=256, own_hd256=True) == 4:
@@ -121,7 +121,7 @@ def composite(
     def check_packing(cache_dtype: str) -> None:
         parts = (TRITON_ATTN, causal)
         packings = {(part.head_slots(cache_dtype, 1), part.content_bytes(cache_dtype, 256, 256, 1)) for part in parts}
-        if cache_dtype not in earlier.PLAIN and len(packings) > 1:
+        if cache_dtype not in PLAIN and len(packings) > 1:
             raise engine_refuses(
                 "composite-packing",
                 "ValueError",

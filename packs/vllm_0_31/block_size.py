@@ -8,7 +8,7 @@ from math import lcm
 from typing import TYPE_CHECKING
 
 from rulespack.errors import engine_refuses
-from vllm_0_29.backend_facts import Backend, Want
+from vllm_0_29.backend_terms import Backend, Want
 from vllm_0_29.block_size import DEFAULT_BLOCK_SIZE, SOURCE, preferred
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from vllm_0_29 import deepseek_v4 as earlier
-from vllm_0_29.backend_facts import Kernel
+from vllm_0_29.backend_terms import Kernel
 
 MODEL_BACKENDS: Final = {earlier.MAIN: earlier.main_backend("ValueError")}
 

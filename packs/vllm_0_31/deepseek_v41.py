@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from rulespack.errors import engine_refuses, not_modelled
 from rulespack.kv.specs import DTYPE_BYTES, Spec, attention_spec
-from vllm_0_29.backend_facts import BLHNC, BLNHC, Kernel, handed
+from vllm_0_29.backend_terms import BLHNC, BLNHC, Kernel, handed
 from vllm_0_29.backends import forced_backend
 from vllm_0_29.drafts import speculative_tokens
 from vllm_0_29.model import Architecture, CacheName

@@ -14,7 +14,7 @@ from rulespack.errors import engine_refuses
 from rulespack.hooks import OwnedCaches
 from rulespack.kv.pages import cdiv
 from rulespack.kv.specs import DTYPE_BYTES, Spec, attention_spec, with_padded_page
-from vllm_0_29.backend_facts import LBHNC, Kernel, handed
+from vllm_0_29.backend_terms import LBHNC, Kernel, handed
 from vllm_0_29.drafts import speculative_tokens
 from vllm_0_29.groups import Aliased, Part, uniform_type
 from vllm_0_29.model import Architecture, CacheName, StateFacts

@@ -5,6 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from vllm_0_29 import qwen4_exp as earlier
-from vllm_0_29.backend_facts import FP8
+from vllm_0_29.backend_terms import FP8
 
 MODEL_BACKENDS: Final = {earlier.MAIN: earlier.main_backend((*earlier.PLAIN, *sorted(FP8)))}

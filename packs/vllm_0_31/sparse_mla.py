@@ -14,7 +14,7 @@ import msgspec
 from rulespack.kv.specs import Spec
 from vllm_0_29 import sparse_mla as earlier
 from vllm_0_29 import specs
-from vllm_0_29.backend_facts import FP8, LBHNC, Backend, Kernel, Want, is_quantized
+from vllm_0_29.backend_terms import FP8, LBHNC, Backend, Kernel, Want, is_quantized
 from vllm_0_29.specs import Builder
 from vllm_0_31 import backend_facts
 from vllm_0_31.groups import BLOCK_STRIDE
