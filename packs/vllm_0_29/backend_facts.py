@@ -6,6 +6,7 @@ AttentionBackend.validate_configuration``. A predicate takes a :class:`Want`, on
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import ceil
 from typing import Final
 
