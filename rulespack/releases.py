@@ -57,9 +57,7 @@ def releases(engine: str = DEFAULT_ENGINE) -> tuple[str, ...]:
     return tuple(_three_numbers(version) for version in installed().get(engine, {}))
 
 
-def resolve(
-    release: str, engine: str = DEFAULT_ENGINE, *, nearest: bool | None = None, switch: str = "nearest"
-) -> str:
+def resolve(release: str, engine: str = DEFAULT_ENGINE, *, nearest: bool | None = None, switch: str = "nearest") -> str:
     """The release whose pack answers for ``release``.
 
     ``0.31.0``, ``v0.31.0`` and ``0.31.0+cu130`` all find 0.31.0. Any other version is an UnknownRelease error that

@@ -26,6 +26,7 @@ from rulespack.report.changes import (
     title,
     unmodelled,
 )
+from rulespack.report.same import same
 from rulespack.report.style import Style, count, pairs, wrap
 
 
@@ -95,7 +96,7 @@ def _unchanged(comparison: Comparison, style: Style) -> list[list[str]]:
     parts = []
     if said := unmodelled(comparison):
         parts.append([style.strong("not modelled, so nothing is said"), *pairs(said, style)])
-    same = [title(pair, comparison) for pair in comparison.pairs if pair.status == "same"]
-    if same:
-        parts.append([style.strong("same"), *(f"  {line}" for line in wrap(", ".join(same), style.width - 2))])
+    for heading, names in same(comparison):
+        lines = wrap(", ".join(names), style.width - 2)
+        parts.append([*map(style.strong, wrap(heading, style.width)), *(f"  {line}" for line in lines)])
     return parts

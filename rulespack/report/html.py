@@ -34,6 +34,7 @@ from rulespack.report.changes import (
     unmodelled,
 )
 from rulespack.report.pictures import blocks, curves, holds, kinds
+from rulespack.report.same import same
 from rulespack.report.style import count, size
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def diff_html(comparison: Comparison, *, only_changed: bool = False) -> str:
             (KINDS.get(change.kind, change.kind), "; ".join(accepts_sentences(change))) for change in comparison.accepts
         ],
         unmodelled=[] if only_changed else unmodelled(comparison),
-        same=[] if only_changed else [title(pair, comparison) for pair in comparison.pairs if pair.status == "same"],
+        same=[] if only_changed else same(comparison),
     )
 
 

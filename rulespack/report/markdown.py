@@ -27,6 +27,7 @@ from rulespack.report.changes import (
     title,
     unmodelled,
 )
+from rulespack.report.same import same
 from rulespack.report.style import count
 
 #: What Markdown or HTML would read as its own.
@@ -63,9 +64,10 @@ def markdown_parts(comparison: Comparison, *, only_changed: bool = False) -> lis
         if said := unmodelled(comparison):
             told = [f"- **{escape(name)}**: {escape(why)}" for name, why in said]
             parts.append(_lines(["## Not modelled, so nothing is said", "", *told, ""]))
-        same = [title(pair, comparison) for pair in comparison.pairs if pair.status == "same"]
-        if same:
-            parts.append(_lines(["## Same", "", ", ".join(map(escape, same)), ""]))
+        for heading, names in same(comparison):
+            parts.append(
+                _lines([f"## {escape(heading[0].upper() + heading[1:])}", "", ", ".join(map(escape, names)), ""])
+            )
     return parts
 
 

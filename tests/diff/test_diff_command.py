@@ -37,6 +37,18 @@ def test_only_what_changed(command: Command) -> None:
     assert "same" not in {pair["status"] for pair in pairs}
 
 
+@pytest.mark.parametrize(("form", "mark"), [("text", "same"), ("md", "## Same"), ("html", "<h2>Same")])
+def test_models_that_both_releases_refuse_are_not_said_to_be_the_same_without_a_word(
+    command: Command, form: str, mark: str
+) -> None:
+    said = command(*BOTH, "qwen3-14b", "qwen3-0.6b", "-tp", "3", "--format", form).out
+    assert f"{mark} (both refuse: 40 attention heads are not divisible by 3 ranks)" in said
+    assert f"{mark} (both refuse: 16 attention heads are not divisible by 3 ranks)" in said
+    served = command(*BOTH, "qwen3-14b", "--format", form).out
+    assert mark in served
+    assert "both refuse" not in served
+
+
 @pytest.mark.parametrize(
     ("words", "status"),
     [
