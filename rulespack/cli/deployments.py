@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,15 +33,21 @@ SERVE: Final = (
 #: What of a command line is no engine argument, and how many words follow each.
 OPTIONS: Final = {"--model": "1", "--gpu": "1", "--env": "1"}
 
+#: What a shell would read as its own, outside of quotes, with the word it stands in.
+_SHELL: Final = re.compile(r"""(?:[^\s'"\\;&|<>]|\\.|'[^']*'|"(?:\\.|[^"\\])*")*([;&|<>]\S*)?""", re.DOTALL)
 _VARIABLE: Final = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 
 
 class Named(msgspec.Struct, frozen=True):
-    """A deployment under its name in the file, and the model it is for, None where it is for any."""
+    """A deployment under its name in the file, and the model it is for, None where it is for any.
+
+    ``where`` is its place: the file, the line and the name.
+    """
 
     name: str
     deployment: Deployment
     model: str | None = None
+    where: str = ""
 
 
 def load_deployments(file: str | Path, common: Mapping[str, Any] | None = None) -> tuple[Named, ...]:
@@ -79,9 +85,21 @@ def _named(file: str, document: Document, name: object, common: Mapping[str, Any
         model = stated.pop("model", None)
         if model is not None and not isinstance(model, str):
             raise BadDeployment(f"model: expected a name or a path, got {model!r}")
-        return Named(str(name), Deployment.of({**common, **stated}), model)
+        return Named(str(name), Deployment.of({**common, **stated}), model, where)
     except (BadDeployment, Usage) as error:
         raise BadDeployment(f"{where}: {error}") from None
+
+
+def check_models(named: Iterable[Named]) -> None:
+    """Raise BadDeployment with the place of the first deployment whose model there is none of."""
+    from rulespack.catalog import UnknownModel, locate
+
+    for each in named:
+        try:
+            if each.model is not None:
+                locate(each.model)
+        except UnknownModel as error:
+            raise BadDeployment(f"{each.where}: model: {error}") from None
 
 
 def read_command_line(text: str) -> dict[str, Any]:
@@ -90,10 +108,13 @@ def read_command_line(text: str) -> dict[str, Any]:
     It begins with ``vllm serve``, or with a flag; variables before it, as in a shell, are the engine's environment.
     Raises Usage.
     """
+    text = text.replace("\\\n", " ")
     try:
-        words = shlex.split(text.replace("\\\n", " "))
+        words = shlex.split(text)
     except ValueError as error:
         raise Usage(f"not a command line: {str(error).lower()}") from None
+    if (shell := next((found for found in _SHELL.finditer(text) if found[1]), None)) is not None:
+        raise Usage(f"{shell[0]!r} is for a shell: leave it out, or put it in quotes if it is a flag's value")
     environment: dict[str, str] = {}
     while words and (variable := _VARIABLE.fullmatch(words[0])):
         environment[variable[1]] = variable[2]

@@ -57,13 +57,14 @@ def run(command: str, words: Sequence[str]) -> int:
 def _questions(options: argparse.Namespace, stated: Mapping[str, Any]) -> list[Question]:
     """Each model under each deployment; a deployment that names its model is for that one alone."""
     from rulespack.catalog import load_model
-    from rulespack.cli.deployments import Named, load_deployments
+    from rulespack.cli.deployments import Named, check_models, load_deployments
     from rulespack.diff import Question, catalog_graphs
 
     if options.deployments is None:
         named: Sequence[Named] = (Named("default", Deployment.of(stated)),)
     else:
         named = load_deployments(options.deployments, stated)
+        check_models(named)
     meant = [None if each.model is None else load_model(each.model) for each in named]
     if options.models:
         graphs = [load_model(model) for model in options.models]

@@ -64,11 +64,12 @@ def run(command: str, words: Sequence[str]) -> int:
         named: Sequence[Named] = ()
         pairs = [(model, "default", Deployment.of(stated)) for model in options.models]
     else:
-        from rulespack.cli.deployments import load_deployments
+        from rulespack.cli.deployments import check_models, load_deployments
 
         if stated:
             raise Usage(f"{min(stated)}: with --deployments, say it in the file, where the tests find it")
         named = load_deployments(options.deployments)
+        check_models(named)
         pairs = [(m, d.name, d.deployment) for d in named for m in ([d.model] if d.model else options.models)]
     if not pairs:
         raise Usage("MODEL is missing: name the models to pin (rulespack models lists the catalog)")

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from in_process import Command
 
 from rulespack import BadDeployment, Deployment
 from rulespack.cli.deployments import Named, load_deployments
@@ -83,6 +84,40 @@ def test_what_is_wrong_is_named_with_its_place(tmp_path: Path, text: str, said: 
         read(tmp_path, text)
     assert said in str(error.value)
     assert str(tmp_path) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("rest", "word"),
+    [
+        ("> log 2>&1", ">"),
+        ("2>&1", "2>&1"),
+        ("| tee log", "|"),
+        ("&& echo done", "&&"),
+        ("-tp 2; echo done", "2;"),
+        ("< /dev/null", "<"),
+        ("&", "&"),
+        ("--served-model-name 'a b'>log", "'a b'>log"),
+    ],
+)
+def test_what_only_a_shell_reads_is_no_value_of_a_flag(tmp_path: Path, rest: str, word: str) -> None:
+    with pytest.raises(BadDeployment) as error:
+        read(tmp_path, f"a: {{}}\nb: >-\n  vllm serve qwen3-14b --served-model-name mine {rest}\n")
+    assert f"deployments.yaml:2: b: {word!r} is for a shell" in str(error.value)
+
+
+def test_what_a_shell_would_read_is_a_value_in_quotes(tmp_path: Path) -> None:
+    found = read(tmp_path, r"""a: vllm serve x --served-model-name 'a|b' "c \" > d" e\;f g""")
+    assert found["a"].deployment == Deployment(served_model_name=["a|b", 'c " > d', "e;f", "g"])
+
+
+@pytest.mark.parametrize("words", [("diff", "0.29.0", "0.31.0"), ("pin", "--release", "0.31.0")])
+def test_a_misspelt_model_is_named_with_its_place(command: Command, tmp_path: Path, words: tuple[str, ...]) -> None:
+    file = tmp_path / "deployments.yaml"
+    file.write_text("a: {model: qwen3-14b}\nb: vllm serve qwen3-14c -tp 2\n", encoding="utf-8")
+    done = command(*words, "--deployments", str(file))
+    assert (done.status, done.out) == (2, "")
+    assert f"{file}:2: b: model: no model named 'qwen3-14c'" in done.err
+    assert "did you mean qwen3-14b?" in done.err
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
