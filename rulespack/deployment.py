@@ -216,7 +216,7 @@ def _count(name: str, value: object) -> int:
 
 def _length(name: str, value: object) -> int:
     if value == "auto":
-        return -1
+        raise BadDeployment(f"{name}: auto is a word of the command line alone; state -1, which it stands for there")
     if _integer(name, value) != -1:
         _count(name, value)
     return value  # type: ignore[return-value]

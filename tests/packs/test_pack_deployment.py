@@ -115,7 +115,6 @@ def test_a_value_of_another_type_is_an_error_that_names_the_argument(name: str, 
 @pytest.mark.parametrize(
     ("name", "value", "read"),
     [
-        ("max_model_len", "auto", -1),
         ("max_model_len", -1, -1),
         ("kv_cache_dtype_skip_layers", [0, "sliding_window"], ("0", "sliding_window")),
         ("gpu_memory_utilization", 1, 1.0),
