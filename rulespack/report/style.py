@@ -126,8 +126,11 @@ def size(number: float) -> str:
 _FIRST_NUMBER: Final = re.compile(r"(?<=\.)\d+(?=\.|$)")
 
 
-def layer_names(names: Iterable[str]) -> str:
-    """Engine layer names, those alike but for a number written once: ``model.layers.{0-39}.self_attn.attn``."""
+def layer_names(names: Iterable[str], between: str = ", ") -> str:
+    """Engine layer names, those alike but for a number written once: ``model.layers.{0-39}.self_attn.attn``.
+
+    ``between`` stands between names that are not alike.
+    """
     alike: dict[tuple[str, str], list[int]] = {}
     for name in names:
         match = _FIRST_NUMBER.search(name)
@@ -135,7 +138,7 @@ def layer_names(names: Iterable[str]) -> str:
             alike[name, ""] = []
         else:
             alike.setdefault((name[: match.start()], name[match.end() :]), []).append(int(match.group()))
-    return " ".join(
+    return between.join(
         f"{before}{numbers[0] if len(numbers) == 1 else '{' + _ranges(numbers) + '}' if numbers else ''}{after}"
         for (before, after), numbers in alike.items()
     )

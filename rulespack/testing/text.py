@@ -93,12 +93,12 @@ def _plan(plan: Plan, tokens: Sequence[int]) -> Iterator[Line]:
         facts = {key: getattr(spec, key) for key in ("block_size", "page_size_bytes", *OPTIONAL_SPEC_KEYS)}
         yield f"specs[{number}]", f"{spec.type} {_facts(facts)}"
         held = [name for name, index in plan.caches if index == number]
-        yield f"caches[{number}]", f"{len(held)} x {layer_names(held)}"
+        yield f"caches[{number}]", f"{len(held)} x {layer_names(held, ' ')}"
     if plan.draft_caches:
-        yield "draft_caches", layer_names(plan.caches[index][0] for index in plan.draft_caches)
+        yield "draft_caches", layer_names((plan.caches[index][0] for index in plan.draft_caches), " ")
     for number, group in enumerate(plan.groups):
         yield f"groups[{number}]", _group(group)
-        yield f"groups[{number}].caches", layer_names(plan.caches[index][0] for index in group.caches)
+        yield f"groups[{number}].caches", layer_names((plan.caches[index][0] for index in group.caches), " ")
     for number, stage in enumerate(plan.stages or ()):
         counts = " + ".join(str(len(caches)) for caches in stage.groups)
         yield f"stages[{number}]", f"{counts} caches bytes_per_block={stage.bytes_per_block}"

@@ -283,3 +283,9 @@ def test_what_a_drafter_costs_says_which_figure_is_which(run: Run) -> None:
     for columns in ("40", "80", "120"):
         said = " ".join(run(*asked, env={"COLUMNS": columns}).out.split())
         assert f"bytes per block {drafted:,} with it, {bare:,} without" in said
+
+
+def test_different_names_in_one_group_are_separated(run: Run) -> None:
+    said = " ".join(run("plan", "glm-5.3-flash", "--release", "0.31.0").out.split())
+    layers = "language_model.model.layers.{3-43/4}.self_attn"
+    assert f"22 x MLAAttentionSpec: {layers}.indexer.k_cache, {layers}.attn" in said

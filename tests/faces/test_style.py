@@ -42,7 +42,7 @@ def test_sizes(number: float, said: str) -> None:
         (["model.layers.7.attn"], "model.layers.7.attn"),
         ([f"layers.{i}" for i in (0, 2, 4, 6)], "layers.{0-6/2}"),
         ([f"layers.{i}" for i in (0, 1, 2, 5, 9, 10)], "layers.{0-2,5,9-10}"),
-        (["a.0.x", "a.0.y", "a.1.x"], "a.{0-1}.x a.0.y"),
+        (["a.0.x", "a.0.y", "a.1.x"], "a.{0-1}.x, a.0.y"),
         (["plain"], "plain"),
     ],
 )
@@ -52,7 +52,7 @@ def test_layer_names_alike_are_written_once(names: list[str], said: str) -> None
 
 def spelled_out(said: str) -> Iterator[str]:
     """The names a compact spelling stands for."""
-    for part in said.split():
+    for part in said.split(", "):
         match = re.fullmatch(r"(.*?)\{(.*)\}(.*)", part)
         if match is None:
             yield part
