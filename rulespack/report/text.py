@@ -25,7 +25,11 @@ def plan_text(
 
     ``undrafted`` is the plan of the same deployment without its drafter: what the drafter costs is told beside it.
     """
-    parts = [_header(plan, style), _groups(plan, style), _totals(plan, style)]
+    parts = [_header(plan, style)]
+    if plan.groups:
+        parts += [_groups(plan, style), _totals(plan, style)]
+    else:
+        parts.append(wrap("This model keeps no KV cache: no groups, no blocks, no bytes.", style.width))
     if undrafted is not None:
         parts.append(_draft_cost(plan, undrafted, style))
     if requests:

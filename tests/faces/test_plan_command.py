@@ -289,3 +289,11 @@ def test_different_names_in_one_group_are_separated(run: Run) -> None:
     said = " ".join(run("plan", "glm-5.3-flash", "--release", "0.31.0").out.split())
     layers = "language_model.model.layers.{3-43/4}.self_attn"
     assert f"22 x MLAAttentionSpec: {layers}.indexer.k_cache, {layers}.attn" in said
+
+
+def test_a_model_that_keeps_no_cache_is_said_to_keep_none(run: Run) -> None:
+    done = run("plan", "all-minilm-l6-v2", "--release", "0.31.0", "--kv-cache-memory-bytes", "64G")
+    assert done.status == 0
+    assert done.out.endswith("\n\nThis model keeps no KV cache: no groups, no blocks, no bytes.\n")
+    assert "group  block" not in done.out
+    assert "keeps no KV cache" not in run(*PLAN).out
