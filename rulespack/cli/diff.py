@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from rulespack.cli.asking import add_asking, asked, check_names, length
 from rulespack.cli.flags import split
-from rulespack.cli.terminal import Parser, Usage, add_format, one_of, terminal_style, write
+from rulespack.cli.terminal import Parser, Usage, add_format, complain, one_of, terminal_style, write
 from rulespack.deployment import Deployment
 from rulespack.releases import DEFAULT_ENGINE, releases, resolve
 
@@ -29,6 +29,8 @@ OPTIONS: Final = {
     "--exit-code": "0",
     "--format": "1",
 }
+#: How many models are named that serve no request of a length.
+NAMED: Final = 5
 FORMATS: Final = ("text", "md", "html", "json", "github")
 
 
@@ -51,6 +53,8 @@ def run(command: str, words: Sequence[str]) -> int:
         check_names(deployment, accepted)
     comparison = compare_questions(old, new, questions, engine=options.engine, tokens=options.tokens or TOKENS)
     _draw(comparison, options.format, only_changed=options.only == "changed")
+    for sentence in _past(comparison, options.tokens or ()):
+        complain(sentence)
     return 1 if options.exit_code and comparison.differs else 0
 
 
@@ -77,6 +81,19 @@ def _questions(options: argparse.Namespace, stated: Mapping[str, Any]) -> list[Q
         for each, model in zip(named, meant, strict=True)
         if model is None or model.name == graph.name
     ]
+
+
+def _past(comparison: Comparison, tokens: Sequence[int]) -> Iterator[str]:
+    """A sentence for each length that was asked for and is longer than both releases serve a model."""
+    from rulespack.report.changes import many, title
+
+    longest = {title(pair, comparison): pair.requests[-1].tokens for pair in comparison.pairs if pair.requests}
+    for asked_for in dict.fromkeys(tokens):
+        short = [f"{name} ({served:,})" for name, served in longest.items() if served < asked_for]
+        if short:
+            more = f" and {many(len(short) - NAMED, 'other')}" if len(short) > NAMED else ""
+            named = ", ".join(short[:NAMED]) + more
+            yield f"--tokens {asked_for:,} is past the longest request both releases serve of {named}: not compared"
 
 
 def _draw(comparison: Comparison, form: str, *, only_changed: bool) -> None:

@@ -37,6 +37,21 @@ def test_only_what_changed(command: Command) -> None:
     assert "same" not in {pair["status"] for pair in pairs}
 
 
+def test_a_length_past_what_a_model_is_served_is_not_dropped_without_a_word(command: Command) -> None:
+    models = ("gemma-3-4b-it", "qwen3-14b")
+    done = command(*BOTH, *models, "--format", "json", "--tokens", "4k", "100000", "200000")
+    assert done.status == 0
+    past = "is past the longest request both releases serve of"
+    assert done.err.splitlines() == [
+        f"rulespack: --tokens 100,000 {past} qwen3-14b (40,960): not compared",
+        f"rulespack: --tokens 200,000 {past} gemma-3-4b-it (131,072), qwen3-14b (40,960): not compared",
+    ]
+    compared = [[request["tokens"] for request in pair["requests"]] for pair in json.loads(done.out)["pairs"]]
+    assert compared == [[4_000, 100_000, 131_072], [4_000, 40_960]]
+    assert command(*BOTH, "qwen3-14b").err == ""
+    assert re.search(r" and \d+ others: not compared$", command(*BOTH, "--tokens", "100M").err)
+
+
 @pytest.mark.parametrize(("form", "mark"), [("text", "same"), ("md", "## Same"), ("html", "<h2>Same")])
 def test_models_that_both_releases_refuse_are_not_said_to_be_the_same_without_a_word(
     command: Command, form: str, mark: str
