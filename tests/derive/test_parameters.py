@@ -17,7 +17,7 @@ TOLERANCE = 0.005
 
 
 def whole_models() -> Iterator[tuple[str, dict[str, Any]]]:
-    """What each release held of each model on an H200 where nothing is divided, once for each distinct answer.
+    """What each release held of each model on an H200 where nothing is divided or overridden, once for each distinct answer.
 
     Other GPUs pad packed experts to what their kernels take.
     """
@@ -26,7 +26,8 @@ def whole_models() -> Iterator[tuple[str, dict[str, Any]]]:
         for file in sorted(RECORDINGS.glob(f"*/{name}.json")):
             for case in json.loads(file.read_text())["cases"].values():
                 deployment = case["deployment"]
-                whole = deployment["gpu"] == "H200" and not any("parallel" in key for key in deployment)
+                changed = any("parallel" in key or key == "hf_overrides" for key in deployment)
+                whole = deployment["gpu"] == "H200" and not changed
                 held = case.get("plan", {}).get("weights", {}).get("model")
                 if whole and held is not None and held not in seen:
                     seen.append(held)
