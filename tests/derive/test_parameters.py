@@ -17,7 +17,7 @@ TOLERANCE = 0.005
 
 
 def whole_models() -> Iterator[tuple[str, dict[str, Any]]]:
-    """What each release held of each model on an H200 where nothing is divided or overridden, each distinct answer once.
+    """What each release held of each model on an H200, nothing divided or overridden, each distinct answer once.
 
     Other GPUs pad packed experts to what their kernels take.
     """
