@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from rulespack.catalog import load_model, locate
+from rulespack.catalog import load_model, locate, root
 from rulespack.graph.canonical import canonical_json
 
 if TYPE_CHECKING:
@@ -25,10 +25,11 @@ class Shelf:
 
     def __init__(self) -> None:
         self._kept: dict[tuple[Path, str], tuple[Stamp, ModelGraph]] = {}
+        self._named: dict[str, Path] = {}
 
     def get(self, model: str, hf_overrides: Mapping[str, Any] | None = None) -> ModelGraph:
         """The graph of whatever names a model. Raises what :func:`~rulespack.catalog.load_model` does."""
-        file = locate(model)
+        file = self._located(model)
         key = (file, canonical_json(hf_overrides) if hf_overrides else "")
         stamp = _stamp(file)
         kept = self._kept.pop(key, None)
@@ -38,6 +39,15 @@ class Shelf:
             del self._kept[next(iter(self._kept))]
         self._kept[key] = kept
         return kept[1]
+
+    def _located(self, model: str) -> Path:
+        """The model's file; the catalog's are looked for once, any other may be another from call to call."""
+        file = self._named.get(model)
+        if file is None:
+            file = locate(model)
+            if file.parent.parent == root() and file.parent.name == model:
+                self._named[model] = file
+        return file
 
 
 def _stamp(file: Path) -> Stamp:

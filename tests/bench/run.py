@@ -7,6 +7,7 @@ command and the import are given against a bare interpreter of the same run, one
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -112,6 +113,37 @@ def script() -> list[str]:
     return [str(installed)] if installed.exists() else [PYTHON, "-m", "rulespack"]
 
 
+def drafting_plans(calls: int) -> list[Warm]:
+    """Every recorded drafter once for its model and release, under the deployment it was recorded with."""
+    timed, seen = [], set()
+    for file in sorted(RECORDINGS.glob("*/*.json")):
+        release = file.parent.name
+        for case in json.loads(file.read_text(encoding="utf-8"))["cases"].values():
+            drafter = case["deployment"].get("speculative_config")
+            kind = None if drafter is None else (release, file.stem, drafter.get("method"), drafter.get("model"))
+            if kind is None or kind in seen or "plan" not in case or "refused" in case:
+                continue
+            seen.add(kind)
+            timed.append(drafting_plan(release, file.stem, case["deployment"], calls))
+    return timed
+
+
+def drafting_plan(release: str, model: str, arguments: dict[str, Any], calls: int) -> Warm:
+    """A plan with a drafter, a new deployment each call."""
+    engine, graph = rulespack.engine(release), rulespack.load_model(model)
+    engine.plan(graph, Deployment.of(arguments))
+    plans, wholes = [], []
+    for number in range(calls):
+        start = perf_counter_ns()
+        deployment = Deployment.of({**arguments, "port": 8000 + number})
+        made = perf_counter_ns()
+        engine.plan(graph, deployment)
+        done = perf_counter_ns()
+        plans.append((done - made) / 1000)
+        wholes.append((done - start) / 1000)
+    return Warm(release, model, median(plans), median(wholes))
+
+
 def sweep() -> tuple[float, float, int, int]:
     """Milliseconds to load the whole catalog and to plan it under every release, cold; the plans and the refusals."""
     start = perf_counter()
@@ -137,6 +169,8 @@ def main() -> int:
     loading, planning, planned, refused = sweep()
     report_sweep(loading, planning, planned, refused)
     report_warm(warm_plans(options.calls))
+    say("\nWith a drafter, under the deployments they were recorded with")
+    report_warm(drafting_plans(options.calls), titled=False)
     report_processes(processes(options.runs))
     return 0
 
@@ -148,9 +182,10 @@ def report_sweep(loading: float, planning: float, planned: int, refused: int) ->
     say(f"  plan    {planning:8.1f} ms  {planned} plans, {refused} refused")
 
 
-def report_warm(timed: Sequence[Warm]) -> None:
+def report_warm(timed: Sequence[Warm], *, titled: bool = True) -> None:
     """The medians over models, and the slowest."""
-    say("\nWarm plan, a new deployment each call, reasons included: microseconds, median of each model")
+    if titled:
+        say("\nWarm plan, a new deployment each call, reasons included: microseconds, median of each model")
     say(f"  {'':10}{'models':>7}{'median':>9}{'worst':>9}  worst model{'':22}{'with deployment':>16}")
     for release in (*rulespack.releases(), "all"):
         of = [one for one in timed if release in (one.release, "all")]
