@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from vllm_0_29 import families
 from vllm_0_29.backend_terms import FP8, NVFP4, PER_TOKEN_HEAD, PLAIN, TURBOQUANT
 from vllm_0_29.model import Architecture, CacheName, DraftNames, StateFacts, Unserved
 from vllm_0_29.rules import Connector
-from vllm_0_29.stages import check_head_on_last_stage
+from vllm_0_29.stages import check_head_on_last_stage, check_text_class_named
 
 #: ``vllm/config/cache.py: CacheDType``.
 CACHE_DTYPES: Final = PLAIN | FP8 | NVFP4 | PER_TOKEN_HEAD | TURBOQUANT | {"fp8_e5m2", "fp8_inc", "fp8_ds_mla"}
@@ -160,7 +162,9 @@ ARCHITECTURES: Final = (
         "Qwen3ForCausalLM": PLAIN_MODEL,
         "Qwen3MoeForCausalLM": PLAIN_MODEL,
         "Qwen3VLForConditionalGeneration": NESTED_MODEL,
-        "Qwen3VLMoeForConditionalGeneration": NESTED_MODEL,
+        "Qwen3VLMoeForConditionalGeneration": msgspec.structs.replace(
+            NESTED_MODEL, check_stages=check_text_class_named
+        ),
         "SmolLM3ForCausalLM": TRANSFORMERS_MODEL,
         "Step3p5ForCausalLM": PLAIN_MODEL,
         "Step3p7ForConditionalGeneration": NESTED_MODEL,

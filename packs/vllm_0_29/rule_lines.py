@@ -138,6 +138,10 @@ LINES: Final[Mapping[str, Line]] = {
             "A class that ties its head on every pipeline stage crashes on those without one.",
             "architectures.Ernie4_5_MoeForCausalLM",
         ),
+        decoder_class_named=(
+            "Pipeline stages need a decoder whose own configuration names its class.",
+            "architectures.Qwen3VLMoeForConditionalGeneration",
+        ),
         dcp_divides_tp=("Decode context parallelism must divide the tensor-parallel ranks.", "check_deployment"),
         dcp_needs_attention=(
             "Decode context parallelism is not modelled for a model without attention.",

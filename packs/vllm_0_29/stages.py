@@ -43,6 +43,17 @@ def layers_of_stages(layers: int, stages: int, stated: str | None) -> tuple[int,
     return tuple(parted)
 
 
+def check_text_class_named(model: Model, stage_of_layer: Sequence[int]) -> None:
+    """Refused by the engine: the decoder's own configuration names no class, which stages are checked against."""
+    raise engine_refuses(
+        "decoder-class-named",
+        "ValidationError",
+        "construct",
+        f"{model.architecture_name} gives its decoder a configuration without a class, which pipeline stages need",
+        "vllm/model_executor/models/qwen3_vl_moe.py: Qwen3VLMoeForConditionalGeneration.__init__",
+    )
+
+
 def check_head_on_last_stage(model: Model, stage_of_layer: Sequence[int]) -> None:
     """Refused by the engine, which crashes: the class ties its head on every stage, and only the last has one."""
     if model.tied_head:

@@ -28,6 +28,7 @@ ARCHITECTURES: Final = earlier.ARCHITECTURES | {
     MINIMAX_M3: msgspec.structs.replace(earlier.ARCHITECTURES[MINIMAX_M3], check=None),
     "KimiK3ForConditionalGeneration": KIMI_K3,
     "KimiLinearForCausalLM": KIMI_LINEAR,
+    "Qwen3VLMoeForConditionalGeneration": earlier.NESTED_MODEL,
     deepseek_v41.NAME: deepseek_v41.ARCHITECTURE,
     **glm5_next.ARCHITECTURES,
 }

@@ -57,3 +57,19 @@ def test_skipped_layers_of_deepseek_v41_double_its_block(gpu: str, kernel: int, 
         answer = engine.plan(graph, Deployment(gpu=gpu, kv_cache_dtype_skip_layers=[skipped], **asked))
         assert answer.resolved.block_size == 2 * kernel
         assert answer.backends == usual.backends
+
+
+@pytest.mark.parametrize(("release", "error"), [("0.29.0", "ValidationError"), ("0.31.0", None)])
+def test_a_decoder_whose_configuration_names_no_class_has_one_stage(release: str, error: str | None) -> None:
+    graph, deployment = (
+        rulespack.load_model("qwen3-vl-30b-a3b-instruct"),
+        rulespack.Deployment(pipeline_parallel_size=2),
+    )
+    engine = rulespack.engine(release)
+    if error is None:
+        assert engine.plan(graph, deployment).stages is not None
+    else:
+        with pytest.raises(rulespack.Refused) as caught:
+            engine.plan(graph, deployment)
+        assert (caught.value.by, caught.value.type, caught.value.stage) == ("engine", error, "construct")
+    assert engine.plan(graph).groups
