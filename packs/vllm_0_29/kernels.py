@@ -36,7 +36,11 @@ def kernel_block_check(
     two where the release asks the first alone.
     """
     if all(cls.layer_class in SELF_FITTING for cls in model.classes):
-        if len({part.backend for part in resolution.backends}) == 1:
+        classes, class_of = model.classes, model.class_of
+        attending = [
+            part for part in resolution.backends if classes[class_of[part.caches[0]]].layer_class not in STATE_LAYERS
+        ]
+        if len({part.backend for part in attending}) <= 1:
             return
     for group in groups:
         kernels: list[Kernel] = []
