@@ -121,7 +121,9 @@ class Engine:
                 pages=pages,
             )
         except Refused as refused:
-            refused.plan = self._assemble(graph, deployment, made, pages, None)
+            # Stopped while it groups, a release has not parted the groups over its stages yet.
+            whole = refused.stage == "groups"
+            refused.plan = self._assemble(graph, deployment, made, pages, None, whole=whole)
             raise
         return self._assemble(graph, deployment, made, pages, pool)
 
@@ -262,14 +264,21 @@ class Engine:
         return self._ask(question, PageCount, deployment=deployment, resolution=resolution, spec=group.spec)
 
     def _assemble(
-        self, graph: ModelGraph, deployment: Deployment, made: _Made, pages: Sequence[PageCount], pool: Pool | None
+        self,
+        graph: ModelGraph,
+        deployment: Deployment,
+        made: _Made,
+        pages: Sequence[PageCount],
+        pool: Pool | None,
+        *,
+        whole: bool = False,
     ) -> Plan:
         resolved = made.resolution.resolved
         if pool is not None:
             resolved = resolved.with_pool(pool.scheduler_block_size, pool.hash_block_size, pool.max_model_len)
         grouping = made.grouping
         cost, stages = grouping.bytes_per_block, grouping.stages
-        if pool is None and grouping.whole_bytes_per_block is not None:
+        if whole and grouping.whole_bytes_per_block is not None:
             cost, stages = grouping.whole_bytes_per_block, None
         held = stages[0].groups if stages else [group.caches for group in grouping.groups]
         blocks = [count.at(resolved.max_model_len) for count in pages]

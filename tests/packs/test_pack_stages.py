@@ -73,3 +73,15 @@ def test_a_decoder_whose_configuration_names_no_class_has_one_stage(release: str
             engine.plan(graph, deployment)
         assert (caught.value.by, caught.value.type, caught.value.stage) == ("engine", error, "construct")
     assert engine.plan(graph).groups
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_release_that_stops_after_its_groups_has_parted_them_over_the_stages(release: str) -> None:
+    """The scheduler refuses 48 tokens beside a block of 16; the plan until then is that of the first stage."""
+    graph = rulespack.load_model("gpt-oss-20b")
+    with pytest.raises(Refused) as caught:
+        rulespack.engine(release).plan(graph, Deployment(pipeline_parallel_size=2, prefix_match_unit=48))
+    assert caught.value.stage == "scheduler"
+    assert caught.value.plan is not None
+    assert caught.value.plan.bytes_per_block == 196608
+    assert caught.value.plan.stages is not None
