@@ -95,6 +95,7 @@ def processes(runs: int) -> list[Process]:
         "import rulespack": [PYTHON, "-c", "import rulespack"],
         f"rulespack {' '.join(COMMAND)}": [*script(), *COMMAND],
         "... --format json": [*script(), *COMMAND, "--format", "json"],
+        "rulespack diff 0.29.0 0.31.0": [*script(), "diff", "0.29.0", "0.31.0"],
     }
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     times: dict[str, list[float]] = {name: [] for name in commands}

@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from tests.surroundings import CHECKOUT, environment
+
 from .blocks import ROOT
 
 #: The model whose folder documents write to, and which is there as a download.
 WRITTEN: Final = "qwen3-14b"
-#: Variables that change what is printed, or how.
-UNSETTLING: Final = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "TERM", "PYTHONUNBUFFERED", "GITHUB_STEP_SUMMARY")
 
 _PYTEST: Final = "-m pytest -p syrupy -p xdist.plugin -p rulespack.testing.plugin -p no:cacheprovider"
 
@@ -56,12 +56,11 @@ class Scratch:
 
     def run(self, command: str) -> tuple[int, str]:
         """One shell command: its exit status, and what it printed, complaints last."""
-        kept = {key: value for key, value in os.environ.items() if key not in UNSETTLING}
         path = os.pathsep.join([str(self._bin), os.environ["PATH"]])
-        modules = os.pathsep.join(map(str, (self.folder, ROOT, ROOT / "packs")))
-        environment = {**kept, "PATH": path, "PYTHONPATH": modules, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        modules = os.pathsep.join((str(self.folder), CHECKOUT))
+        surroundings = environment({"PATH": path, "PYTHONPATH": modules, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
         done = subprocess.run(
-            ["sh", "-c", command], cwd=self.folder, env=environment, capture_output=True, text=True, check=False
+            ["sh", "-c", command], cwd=self.folder, env=surroundings, capture_output=True, text=True, check=False
         )
         return done.returncode, re.sub(r"[ \t]+$", "", done.stdout + done.stderr, flags=re.MULTILINE)
 

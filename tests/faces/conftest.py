@@ -9,7 +9,9 @@ import venv
 from pathlib import Path
 
 import pytest
-from command_line import ROOT, Outcome, Run, environment
+from command_line import Outcome, Run
+
+from tests.surroundings import AWAY, ROOT, environment
 
 
 @pytest.fixture
@@ -37,12 +39,13 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
     build = ["wheel", str(ROOT), "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(folder)]
-    subprocess.run([*pip, *build], check=True)
+    subprocess.run([*pip, *build], env=AWAY, check=True)
     (wheel,) = folder.glob("*.whl")
     home = folder / "home"
     venv.create(home, with_pip=False, symlinks=True)
     python = home / "bin" / "python"
-    subprocess.run([*pip, "--python", str(python), "install", "--no-deps", "--no-index", str(wheel)], check=True)
+    install = ["--python", str(python), "install", "--no-deps", "--no-index", str(wheel)]
+    subprocess.run([*pip, *install], env=AWAY, check=True)
     # Listed in a .pth file, the folder's packages are importable and its own .pth files, the checkout's, are not read.
     (site,) = home.glob("lib/python*/site-packages")
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")

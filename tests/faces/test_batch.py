@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import Run, environment
+from command_line import Run
 
 from rulespack import ModelGraph, batch, load_model, shelf
 from rulespack.batch import MAX_LINE, Asker
+from tests.surroundings import environment
 
 MODELS = Path(__file__).parents[2] / "models"
 QUESTION = {"release": "0.31.0", "model": "qwen3-14b"}

@@ -7,9 +7,9 @@ import sys
 from types import ModuleType
 
 import pytest
-from command_line import environment
 
 import rulespack
+from tests.surroundings import environment
 
 #: What importing the package alone must not bring in.
 COSTLY = ("yaml", "pluggy", "packaging", "msgspec", "rich", "jinja2", "argparse", "inspect", "difflib", "typing", "re")

@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import Run, environment
+from command_line import Run
+
+from tests.surroundings import environment
 
 PLAN = ("plan", "qwen3-14b", "--release", "0.31.0")
 

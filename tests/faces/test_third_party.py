@@ -8,7 +8,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command_line import CHECKOUT, Run
+from command_line import Run
+
+from tests.surroundings import CHECKOUT
 
 SOURCES = Path(__file__).parent / "third_party"
 

@@ -6,7 +6,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from command_line import AWAY
+from tests.surroundings import AWAY
 
 ROOT = Path(__file__).parents[2]
 

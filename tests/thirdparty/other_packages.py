@@ -10,6 +10,8 @@ import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.surroundings import CHECKOUT, environment
+
 ACME = Path(__file__).parent / "acme"
 
 
@@ -56,9 +58,8 @@ class Interpreter:
         return json.loads(done.out)
 
     def _python(self, *words: str, stdin: str = "") -> Ran:
-        path = [*map(str, self._path), *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
+        known = environment({"PYTHONPATH": os.pathsep.join([*map(str, self._path), CHECKOUT])})
         done = subprocess.run(
-            [sys.executable, *words], input=stdin, capture_output=True, text=True, env=environment, check=False
+            [sys.executable, *words], input=stdin, capture_output=True, text=True, env=known, check=False
         )
         return Ran(done.returncode, done.stdout, done.stderr)
