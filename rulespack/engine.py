@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
@@ -20,11 +20,26 @@ from rulespack.kv.plan import Group, Plan, Reason
 from rulespack.releases import DEFAULT_ENGINE, is_release, plugin_manager, resolve
 
 if TYPE_CHECKING:
+    import pluggy
+
     from rulespack.graph.problems import Problem
     from rulespack.graph.weights import Parameters
-    from rulespack.shelf import Shelf
 
 A = TypeVar("A")
+
+#: The questions of which the first answer counts.
+ONE_ANSWER: Final = (
+    "accepts",
+    "check_deployment",
+    "resolve_cache_dtype",
+    "resolve_engine",
+    "owned_kv_cache_layers",
+    "kv_cache_groups",
+    "window_pages_per_request",
+    "pages_per_request",
+    "size_pool",
+    "weight_layout",
+)
 
 #: The classes of caches that keep a sliding window.
 WINDOW_TYPES: Final = ("SlidingWindowSpec", "SlidingWindowMLASpec")
@@ -47,6 +62,7 @@ class Engine:
         self.release = release
         self._nearest = asked if asked is not None and asked != release else None
         self._hook = plugin_manager(release, engine, plugins).hook
+        self._one = {name: answering(getattr(self._hook, name)) for name in ONE_ANSWER}
         self._overlaid: dict[int, PerGraph[ModelGraph]] = {}
         self._checked = PerGraph(self._check)
 
@@ -172,7 +188,7 @@ class Engine:
         return self._weight_layout(*self._accepted(graph, deployment))
 
     def _weight_layout(self, graph: ModelGraph, deployment: Deployment) -> WeightLayout | None:
-        layout = self._hook.weight_layout(graph=graph, deployment=deployment)
+        layout = self._one["weight_layout"](graph=graph, deployment=deployment)
         if layout is None or isinstance(layout, WeightLayout):
             return layout
         raise BadPack(f"a {type(layout).__name__} is no answer to weight_layout: a WeightLayout or None is wanted")
@@ -186,7 +202,7 @@ class Engine:
         described = self._described(graph, deployment)
         if deployment.speculative_config is not None:
             deployment = deployment.with_draft(functools.partial(self._draft, deployment))
-        self._hook.check_deployment(graph=described, deployment=deployment)
+        self._one["check_deployment"](graph=described, deployment=deployment)
         return described, deployment
 
     def _draft(self, deployment: Deployment) -> ModelGraph | None:
@@ -217,14 +233,14 @@ class Engine:
 
     def _ask(self, question: str, kind: type[A], **arguments: object) -> A:
         """The first plugin's answer to one question; raises BadPack where it is none of the kind it must be."""
-        answer = getattr(self._hook, question)(**arguments)
+        answer = self._one[question](**arguments)
         if not isinstance(answer, kind):
             said = "no plugin answers" if answer is None else f"a {type(answer).__name__} is no answer to"
             raise BadPack(f"{said} {question}: a {kind.__name__} is wanted")
         return answer
 
     def _cache_dtype(self, graph: ModelGraph, deployment: Deployment) -> CacheDtype:
-        answer = self._hook.resolve_cache_dtype(graph=graph, deployment=deployment)
+        answer = self._one["resolve_cache_dtype"](graph=graph, deployment=deployment)
         if isinstance(answer, str):
             said = Reason("cache-dtype", answer, {}, "a registered override says so", "override")
             return CacheDtype(answer, answer, (said,))
@@ -326,15 +342,22 @@ class _Made(msgspec.Struct, frozen=True):
     grouping: Grouping
 
 
+def answering(question: pluggy.HookCaller) -> Callable[..., Any]:
+    """What answers a question that takes one answer: the hook, or the one plugin that implements it.
+
+    Most engines are a pack without overrides. Then there is nothing to choose between, and the way through the plugin
+    manager, a tenth of a plan, leads where the plugin's own function does.
+    """
+    plugins = question.get_hookimpls()
+    if len(plugins) == 1:
+        only, wanted = plugins[0], question.spec
+        if wanted is not None and only.argnames == wanted.argnames and not (only.wrapper or only.hookwrapper):
+            return only.function
+    return question
+
+
 def _is_window(group: CacheGroup) -> bool:
     return (group.spec.members or group.spec.type) in WINDOW_TYPES
-
-
-@functools.cache
-def _drafts() -> Shelf:
-    from rulespack.shelf import Shelf  # only a draft that is named by its file pays for it
-
-    return Shelf()
 
 
 def named_draft(deployment: Deployment) -> ModelGraph | None:
@@ -346,8 +369,10 @@ def named_draft(deployment: Deployment) -> ModelGraph | None:
     named = None if config is None else config.get("model")
     if not isinstance(named, str) or named in NO_DRAFT:
         return None
+    from rulespack.shelf import shelf  # only a draft that is named by its file pays for it
+
     try:
-        return _drafts().get(named)
+        return shelf().get(named)
     except UnknownModel as error:
         raise UnknownModel(error.model, f"speculative_config.model: {error.problem}", error.nearest) from None
 

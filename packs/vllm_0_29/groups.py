@@ -75,13 +75,13 @@ def groups(rules: Rules, model: Model, deployment: Deployment, resolution: Resol
         parts = [Part(everything, merged(specs))]
         rule, because, source = "one-group", "every cache has the same spec", SOURCE
     elif len({rules.uniform_key(spec) for spec in specs}) == 1:
-        parts = [Part(everything, uniform_type([specs[index] for index in spec_of]))]
+        parts = [Part(everything, uniform_type(specs[spec_of[0]], pages))]
         rule, because, source = "one-type-group", "the caches differ in page size alone, and grow alike", SOURCE
     elif (aliased := rules.aliased_groups(owned)) is not None:
         parts, rule, because, source = aliased.parts, "aliased-groups", aliased.because, SOURCE
         pages, alignment = [aliased.specs[index].page_size_bytes for index in spec_of], 1
     elif resolution.resolved.kv_cache_layout in BLOCK_OUTERMOST and len({spec.page_size_bytes for spec in specs}) > 1:
-        parts = packed(rules, specs, spec_of)
+        parts = packed(rules, specs, spec_of, pages)
         rule, because, source = (
             "packed-groups",
             "the layout puts the block outermost, so pages of any size pack",
@@ -91,13 +91,14 @@ def groups(rules: Rules, model: Model, deployment: Deployment, resolution: Resol
         equal, promoted = equal_pages(rules, owned)
         pages = [equal[index].page_size_bytes for index in spec_of]
         if promoted:
-            parts = [Part(everything, uniform_type([equal[index] for index in spec_of]))]
+            parts = [Part(everything, uniform_type(equal[spec_of[0]], pages))]
             because = "latent pages cannot be made equal to the windows', so windows are allocated in full"
             rule, source = "one-type-group", FALLBACK_SOURCE
         else:
             parts, because = uniform_page(rules, equal, spec_of)
             rule, source = "equal-page-groups", PAGE_SOURCE
-    whole = block_cost([part.caches for part in parts], pages, alignment)
+    widths = group_bytes([part.caches for part in parts], pages)
+    whole = block_cost(widths, alignment)
     stages = staged(owned, parts, pages, alignment, deployment.pipeline_parallel_size)
     cost = stages[0].bytes_per_block if stages else whole
     marked = rules.draft_groups(model, deployment, rule, [part.caches for part in parts])
@@ -108,7 +109,9 @@ def groups(rules: Rules, model: Model, deployment: Deployment, resolution: Resol
             "bytes-per-block",
             cost,
             {"whole_bytes_per_block": whole},
-            _cost_because(stages[0].groups if stages else [part.caches for part in parts], pages, alignment),
+            _cost_because(stages[0].groups, group_bytes(stages[0].groups, pages), alignment)
+            if stages
+            else _cost_because([part.caches for part in parts], widths, alignment),
             COST_SOURCE,
         ),
     )
@@ -122,18 +125,21 @@ def groups(rules: Rules, model: Model, deployment: Deployment, resolution: Resol
     )
 
 
-def block_cost(groups: Sequence[Sequence[int]], pages: Sequence[int], alignment: int) -> int:
+def group_bytes(groups: Sequence[Sequence[int]], pages: Sequence[int]) -> list[int]:
+    """Bytes of each group's caches in one block."""
+    return [sum(map(pages.__getitem__, caches)) for caches in groups]
+
+
+def block_cost(widths: Sequence[int], alignment: int) -> int:
     """Bytes of a block: what the widest group needs, rounded up to ``alignment``."""
-    widest = max(sum(pages[i] for i in caches) for caches in groups)
-    return cdiv(widest, alignment) * alignment
+    return cdiv(max(widths), alignment) * alignment
 
 
-def _cost_because(groups: Sequence[Sequence[int]], pages: Sequence[int], alignment: int) -> str:
+def _cost_because(groups: Sequence[Sequence[int]], widths: Sequence[int], alignment: int) -> str:
     """Which group sets what a block costs, and whether its pages alone do."""
-    sums = [sum(pages[i] for i in caches) for caches in groups]
-    widest = max(range(len(sums)), key=sums.__getitem__)
+    widest = widths.index(max(widths))
     because = f"a block costs what the widest group needs: {many(len(groups[widest]), 'cache')} of group {widest}"
-    return f"{because}, rounded up to a multiple of {alignment} bytes" if sums[widest] % alignment else because
+    return f"{because}, rounded up to a multiple of {alignment} bytes" if widths[widest] % alignment else because
 
 
 def staged(
@@ -145,7 +151,7 @@ def staged(
     stages = []
     for stage in range(count):
         held = tuple(tuple(i for i in part.caches if owned.stage_of[i] == stage) for part in parts)
-        stages.append(Stage(held, block_cost(held, pages, alignment)))
+        stages.append(Stage(held, block_cost(group_bytes(held, pages), alignment)))
     return tuple(stages)
 
 
@@ -181,19 +187,18 @@ def merged(specs: Sequence[Spec]) -> Spec:
     return first
 
 
-def uniform_type(members: Sequence[Spec]) -> Spec:
-    """The spec of a group of one type: its page is the sum of its caches' pages; it says where one has none."""
-    first = members[0]
-    empty = any(spec.page_size_bytes == 0 for spec in members)
+def uniform_type(first: Spec, pages: Sequence[int]) -> Spec:
+    """The spec of a group of one type, by its first cache's spec and every cache's page: its own page is the sum of
+    them; it says where one has none."""
     return msgspec.structs.replace(
         first,
         type=UNIFORM_TYPE,
         members=first.type,
-        page_size_bytes=sum(spec.page_size_bytes for spec in members),
+        page_size_bytes=sum(pages),
         dtype=None,
         num_kv_heads=None,
         head_size=None,
-        labels=(*first.labels, (EMPTY_PAGE, True)) if empty else first.labels,
+        labels=(*first.labels, (EMPTY_PAGE, True)) if 0 in pages else first.labels,
     )
 
 
@@ -256,13 +261,13 @@ def uniform_page(rules: Rules, specs: Sequence[Spec], spec_of: Sequence[int]) ->
 
     The size is the smallest bucket's count, or the largest's where that is less than half as large again.
     """
-    keys = [rules.merge_key(spec) for spec in specs]
     buckets: dict[Hashable, tuple[list[Spec], list[int]]] = {}
+    bucket_of = {}
+    for index in dict.fromkeys(spec_of):
+        members, bucket_of[index] = buckets.setdefault(rules.merge_key(specs[index]), ([], []))
+        members.append(specs[index])
     for position, index in enumerate(spec_of):
-        members, caches = buckets.setdefault(keys[index], ([], []))
-        caches.append(position)
-        if specs[index] not in members:
-            members.append(specs[index])
+        bucket_of[index].append(position)
     counts = [len(caches) for _, caches in buckets.values()]
     fewest, most = min(counts), max(counts)
     size = most if most < 1.5 * fewest else fewest
@@ -277,7 +282,7 @@ def uniform_page(rules: Rules, specs: Sequence[Spec], spec_of: Sequence[int]) ->
     return parts, because
 
 
-def packed(rules: Rules, specs: Sequence[Spec], spec_of: Sequence[int]) -> list[Part]:
+def packed(rules: Rules, specs: Sequence[Spec], spec_of: Sequence[int], pages: Sequence[int]) -> list[Part]:
     """Groups whose caches lie side by side in a block, pages of several sizes together.
 
     Caches of one type form a bucket. A bucket that has as many caches of every page size is balanced and may be cut
@@ -287,17 +292,22 @@ def packed(rules: Rules, specs: Sequence[Spec], spec_of: Sequence[int]) -> list[
     Refused by the engine, which crashes, where a bucket of uneven pages is cut into more groups than it can fill; by
     the pack where the release would leave caches without a group.
     """
-    keys = [rules.uniform_key(spec) for spec in specs]
-    buckets: dict[Hashable, list[int]] = {}
+    buckets: dict[Hashable, tuple[list[int], dict[int, list[int]]]] = {}
+    lists_of: dict[int, tuple[list[int], list[int]]] = {}
+    for index in dict.fromkeys(spec_of):
+        caches, shape = buckets.setdefault(rules.uniform_key(specs[index]), ([], {}))
+        lists_of[index] = caches, shape.setdefault(specs[index].page_size_bytes, [])
     for position, index in enumerate(spec_of):
-        buckets.setdefault(keys[index], []).append(position)
-    shapes = [_by_page(caches, specs, spec_of) for caches in buckets.values()]
+        of_bucket, of_page = lists_of[index]
+        of_bucket.append(position)
+        of_page.append(position)
+    shapes = [shape for _, shape in buckets.values()]
     repeats = _repeats(shapes)
     numbers = [
         -(-max(map(len, shape.values())) // repeats) if repeats is not None and _balanced(shape) else 1
         for shape in shapes
     ]
-    firsts = [specs[spec_of[caches[0]]] for caches in buckets.values()]
+    firsts = [specs[spec_of[caches[0]]] for caches, _ in buckets.values()]
     states = [rules.state_bucket(first, repeats is None) for first in firsts]
     anchor = max(
         sum(
@@ -307,11 +317,11 @@ def packed(rules: Rules, specs: Sequence[Spec], spec_of: Sequence[int]) -> list[
         for shape, number, state in zip(shapes, numbers, states, strict=True)
     )
     parts = []
-    for caches, shape, number, state, first in zip(buckets.values(), shapes, numbers, states, firsts, strict=True):
+    for (caches, shape), number, state, first in zip(buckets.values(), numbers, states, firsts, strict=True):
         if state:
             number = max(number, -(-len(caches) // max(anchor // first.page_size_bytes, 1)))
         if number == 1:
-            parts.append(_packed_part(tuple(caches), specs, spec_of))
+            parts.append(_packed_part(tuple(caches), first, pages))
             continue
         repeated = list(zip(*shape.values(), strict=False))  # as the release pairs them: the rest is lost
         if number > len(repeated):
@@ -331,19 +341,12 @@ def packed(rules: Rules, specs: Sequence[Spec], spec_of: Sequence[int]) -> list[
             )
         for j in range(number):
             chosen = tuple(position for repeat in repeated[j::number] for position in repeat)
-            parts.append(_packed_part(chosen, specs, spec_of))
+            parts.append(_packed_part(chosen, specs[spec_of[chosen[0]]], pages))
     return parts
 
 
-def _packed_part(caches: tuple[int, ...], specs: Sequence[Spec], spec_of: Sequence[int]) -> Part:
-    return Part(caches, uniform_type([specs[spec_of[i]] for i in caches]))
-
-
-def _by_page(caches: Sequence[int], specs: Sequence[Spec], spec_of: Sequence[int]) -> dict[int, list[int]]:
-    shape: dict[int, list[int]] = {}
-    for position in caches:
-        shape.setdefault(specs[spec_of[position]].page_size_bytes, []).append(position)
-    return shape
+def _packed_part(caches: tuple[int, ...], first: Spec, pages: Sequence[int]) -> Part:
+    return Part(caches, uniform_type(first, list(map(pages.__getitem__, caches))))
 
 
 def _balanced(shape: dict[int, list[int]]) -> bool:

@@ -42,15 +42,15 @@ def kernel_block_check(
         ]
         if len({part.backend for part in attending}) <= 1:
             return
+    served: list[tuple[tuple[int, ...], Kernel]] = []
+    for part in resolution.backends:
+        cls = model.classes[model.class_of[part.caches[0]]]
+        if cls.layer_class not in STATE_LAYERS:
+            want = wants(rules, model, deployment, cls, part.cache_dtype, resolution.resolved.cache_dtype)
+            served.append((part.caches, rules.backends[part.backend].kernel(want)))
     for group in groups:
-        kernels: list[Kernel] = []
-        for part in resolution.backends:
-            if not set(group.caches).isdisjoint(part.caches):
-                cls = model.classes[model.class_of[part.caches[0]]]
-                if cls.layer_class in STATE_LAYERS:
-                    continue
-                want = wants(rules, model, deployment, cls, part.cache_dtype, resolution.resolved.cache_dtype)
-                kernels.append(rules.backends[part.backend].kernel(want))
+        held = frozenset(group.caches)
+        kernels = [kernel for caches, kernel in served if not held.isdisjoint(caches)]
         size = group.spec.block_size
         if not any(all(_runs(kernel, block) for kernel in kernels) for block in _blocks(kernels, size)):
             raise engine_refuses(

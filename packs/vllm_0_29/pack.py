@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from operator import is_
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -16,6 +17,7 @@ from rulespack.hooks import (
     Accepts,
     CacheDtype,
     Grouping,
+    LayerBackend,
     OwnedCaches,
     Pool,
     Resolution,
@@ -50,6 +52,14 @@ from vllm_0_29.stages import PARTITION, stage_of
 KEPT_DRAFTS: Final = 16
 
 
+class _Answered(NamedTuple):
+    """The specs last made, and what of."""
+
+    given: tuple[Model, Deployment, Sequence[LayerBackend]]
+    settings: Settings
+    specs: Sequence[Spec]
+
+
 class Pack:
     """One release's plugin. What depends on a graph alone is read once and kept with the graph."""
 
@@ -58,6 +68,7 @@ class Pack:
         self._target = PerGraph(lambda graph: read_model(graph, rules.architectures))
         self._drafted: PerGraph[dict[object, tuple[ModelGraph | None, Model]]] = PerGraph(lambda graph: {})
         self._last: tuple[ModelGraph, Deployment, Model] | None = None
+        self._answered: _Answered | None = None
 
     def _model(self, graph: ModelGraph, deployment: Deployment) -> Model:
         """The graph as the release reads it, with the caches of the deployment's drafter after its own."""
@@ -163,15 +174,14 @@ class Pack:
             model_runner=runner,
             extra_retained_tokens=extra_retained_tokens(model, drafted_tokens),
         )
-        specs = [self._spec(model, deployment, draft, i) for i in range(len(backends))]
+        specs = self._specs(model, deployment, draft)
         layout = rules.layout(rules, model, deployment, backends, specs, reasons)
         return msgspec.structs.replace(
             draft, resolved=msgspec.structs.replace(resolved, kv_cache_layout=layout), reasons=tuple(reasons)
         )
 
-    def _spec(self, model: Model, deployment: Deployment, resolution: Resolution, index: int) -> Spec:
-        part = resolution.backends[index]
-        cls = model.classes[model.class_of[part.caches[0]]]
+    def _specs(self, model: Model, deployment: Deployment, resolution: Resolution) -> Sequence[Spec]:
+        """The spec of each part of the resolution; one plan asks twice."""
         settings = Settings(
             block_size=resolution.resolved.block_size,
             skip_page_bytes=resolution.skip_page_bytes,
@@ -181,7 +191,16 @@ class Pack:
             mamba_block_size=resolution.resolved.mamba_block_size,
             mamba_page_bytes=resolution.mamba_page_bytes,
         )
-        return self.rules.specs[cls.layer_class](self.rules, model, deployment, cls, part, settings)
+        given = (model, deployment, resolution.backends)
+        last = self._answered
+        if last is not None and all(map(is_, last.given, given)) and last.settings == settings:
+            return last.specs
+        specs = []
+        for part in resolution.backends:
+            cls = model.classes[model.class_of[part.caches[0]]]
+            specs.append(self.rules.specs[cls.layer_class](self.rules, model, deployment, cls, part, settings))
+        self._answered = _Answered(given, settings, specs)
+        return specs
 
     @hookimpl
     def owned_kv_cache_layers(self, graph: ModelGraph, deployment: Deployment, resolution: Resolution) -> OwnedCaches:
@@ -191,8 +210,7 @@ class Pack:
         spec_of = [0] * len(model.names)
         counts: dict[str, int] = {}
         reasons = []
-        for index, part in enumerate(resolution.backends):
-            spec = self._spec(model, deployment, resolution, index)
+        for part, spec in zip(resolution.backends, self._specs(model, deployment, resolution), strict=True):
             counts[part.backend] = counts.get(part.backend, 0) + len(part.caches)
             if spec not in specs:
                 specs.append(spec)

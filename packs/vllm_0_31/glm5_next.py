@@ -136,7 +136,8 @@ def aliased_groups(owned: OwnedCaches) -> Aliased | None:
         held[specs[index].type].append(position)
 
     def group(caches: Sequence[int]) -> Part:
-        return Part(tuple(caches), uniform_type([placed[spec_of[i]] for i in caches]))
+        pages = [placed[spec_of[i]].page_size_bytes for i in caches]
+        return Part(tuple(caches), uniform_type(placed[spec_of[caches[0]]], pages))
 
     parts = [group(held["MLAAttentionSpec"])]
     if held["KpoolTailSpec"]:
