@@ -18,7 +18,7 @@ from vllm_0_29.backend_terms import BLHNC, BLNHC, Kernel, handed
 from vllm_0_29.backends import forced_backend
 from vllm_0_29.model import Architecture, CacheName, DraftNames
 from vllm_0_29.sparse_mla import PACKED
-from vllm_0_29.specs import Builder
+from vllm_0_29.specs import Builder, scaled_keys
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
@@ -187,19 +187,8 @@ def window_spec(
 def index_spec(
     rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, part: LayerBackend, settings: Settings
 ) -> Spec:
-    """The indexer's keys; the engine counts the scale bytes into the head size."""
-    entry = cls.cache.bytes_per_entry
-    return attention_spec(
-        "MLAAttentionSpec",
-        block_size=settings.block_size,
-        head_slots=1,
-        content_bytes=entry,
-        dtype="uint8",
-        num_kv_heads=1,
-        head_size=entry,
-        tokens_per_state=cls.cache.tokens_per_entry,
-        alignment=_alignment(part.cache_dtype),
-    )
+    """The indexer's keys."""
+    return scaled_keys(cls, settings.block_size, _alignment(part.cache_dtype))
 
 
 def state_spec(

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from rulespack.kv.specs import Spec, attention_spec
+from rulespack.kv.specs import Spec
 from vllm_0_29.backend_terms import FP8, PLAIN, Backend, Kernel, Want, handed, is_quantized
 from vllm_0_29.model import Architecture, CacheName
-from vllm_0_29.specs import Builder
+from vllm_0_29.specs import Builder, scaled_keys
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
@@ -139,18 +139,8 @@ def index_backend(rules: Rules, model: Model, deployment: Deployment, cls: Cache
 def index_spec(
     rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, part: LayerBackend, settings: Settings
 ) -> Spec:
-    """The indexer's keys; the engine counts the scale bytes into the head size."""
-    entry = cls.cache.bytes_per_entry
-    return attention_spec(
-        "MLAAttentionSpec",
-        block_size=settings.block_size,
-        head_slots=1,
-        content_bytes=entry,
-        dtype="uint8",
-        num_kv_heads=1,
-        head_size=entry,
-        tokens_per_state=cls.cache.tokens_per_entry,
-    )
+    """The indexer's keys."""
+    return scaled_keys(cls, settings.block_size)
 
 
 MODEL_BACKENDS: Final = {INDEXER: index_backend}

@@ -150,6 +150,22 @@ SPECS: Final[Mapping[str, Builder]] = {
 }
 
 
+def scaled_keys(cls: CacheClass, block_size: int, alignment: int | None = None) -> Spec:
+    """An indexer's 8-bit keys with their scales; the engine counts the scale bytes into the head size."""
+    entry = cls.cache.bytes_per_entry
+    return attention_spec(
+        "MLAAttentionSpec",
+        block_size=block_size,
+        head_slots=1,
+        content_bytes=entry,
+        dtype="uint8",
+        num_kv_heads=1,
+        head_size=entry,
+        tokens_per_state=cls.cache.tokens_per_entry,
+        alignment=alignment,
+    )
+
+
 def plain_index(
     rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, part: LayerBackend, settings: Settings
 ) -> Spec:

@@ -144,6 +144,22 @@ def read_top_k(config: Config, key: str, count: int) -> int:
     return top_k
 
 
+def read_gated_moe(config: Config, module: str, reduce: str) -> MoE:
+    """Experts beside a shared one behind a gate of its own, as Qwen's configurations state them."""
+    text = config.text
+    count = text.integer("num_experts")
+    return MoE(
+        module=module,
+        count=count,
+        top_k=read_top_k(config, "num_experts_per_tok", count),
+        width=text.integer("moe_intermediate_size"),
+        shared_width=text.integer("shared_expert_intermediate_size", minimum=0),
+        shared_module="shared_expert",
+        shared_gate=True,
+        reduce=reduce,
+    )
+
+
 def experts(layer: Layer, config: Config, moe: MoE) -> None:
     """Router, routed experts and their dispatch, shared experts beside them where there are any, and the sum.
 

@@ -57,6 +57,19 @@ class DeltaNet(msgspec.Struct, frozen=True, kw_only=True):
     state_dtype: str | None = None
 
 
+def read_delta_net(config: Config, state_dtype: str | None) -> DeltaNet:
+    """A gated delta net as Qwen's configurations state it, with the defaults of their classes."""
+    text = config.text
+    return DeltaNet(
+        key_heads=text.integer("linear_num_key_heads", default=16),
+        value_heads=text.integer("linear_num_value_heads", default=32),
+        key=text.integer("linear_key_head_dim", default=128),
+        value=text.integer("linear_value_head_dim", default=128),
+        kernel=text.integer("linear_conv_kernel_dim", default=4),
+        state_dtype=state_dtype,
+    )
+
+
 def mamba2(layer: Layer, config: Config, module: str, shape: Mamba2, after: Sequence[int] | None = None) -> None:
     """Fused input projection, convolution and scan, gate, output projection and its reduction."""
     form, hidden = config.weights.of_linear, config.hidden_size

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from rulespack.derive.blocks import (
     UNLESS_SP_MOE,
-    MoE,
     dense_mlp,
     embedding,
     experts,
@@ -17,13 +16,13 @@ from rulespack.derive.blocks import (
     norm,
     per_layer,
     projected_attention,
-    read_top_k,
+    read_gated_moe,
 )
 from rulespack.derive.config import Config, Served
 from rulespack.derive.family import Family, Parts
 from rulespack.derive.layers import Layer
 from rulespack.derive.predictor import COUNT, joined, module_count, predictor
-from rulespack.derive.recurrent import DeltaNet, delta_net, state_dtype
+from rulespack.derive.recurrent import delta_net, read_delta_net, state_dtype
 from rulespack.derive.weights import Format
 from rulespack.graph.model import Attention
 
@@ -41,7 +40,9 @@ def build(config: Config) -> Parts:
     text = config.text
     if text.boolean("layer_scale", default=False):
         text.untranslated("layer_scale", "is true, which is not translated")
-    shape = _delta_net(config)
+    # Qwen 3.5 keeps the recurrent state in the dtype it states, Qwen3-Next in the model's own.
+    stored = None if config.architecture == NEXT else state_dtype(config, "mamba_ssm_dtype", None)
+    shape = read_delta_net(config, stored)
     node = Attention(kind="gqa", n_q=config.heads, n_kv=config.kv_heads, d_h=config.head_dim())
     gated = text.boolean("attn_output_gate", default=True)
 
@@ -53,7 +54,7 @@ def build(config: Config) -> Parts:
             projected_attention(layer, config, f"{module}.self_attn", node, gated=gated)
         layer.add(norm("post_attn_norm"))
         if _is_sparse(config, index):
-            experts(layer, config, _moe(config, f"{module}.mlp"))
+            experts(layer, config, read_gated_moe(config, f"{module}.mlp", UNLESS_SP_MOE))
         else:
             dense_mlp(layer, config, f"{module}.mlp", text.integer("intermediate_size"))
         return layer
@@ -113,34 +114,6 @@ def _is_sparse(config: Config, index: int) -> bool:
         return config.model_type == "qwen3_5_moe_text"
     step = text.integer("decoder_sparse_step", default=1)
     return index not in (text.optional_integers("mlp_only_layers") or ()) and (index + 1) % step == 0
-
-
-def _moe(config: Config, module: str) -> MoE:
-    text = config.text
-    count = text.integer("num_experts")
-    return MoE(
-        module=module,
-        count=count,
-        top_k=read_top_k(config, "num_experts_per_tok", count),
-        width=text.integer("moe_intermediate_size"),
-        shared_width=text.integer("shared_expert_intermediate_size", minimum=0),
-        shared_module="shared_expert",
-        shared_gate=True,
-        reduce=UNLESS_SP_MOE,
-    )
-
-
-def _delta_net(config: Config) -> DeltaNet:
-    """Qwen 3.5 keeps the recurrent state in the dtype it states, Qwen3-Next in the model's own."""
-    text = config.text
-    return DeltaNet(
-        key_heads=text.integer("linear_num_key_heads", default=16),
-        value_heads=text.integer("linear_num_value_heads", default=32),
-        key=text.integer("linear_key_head_dim", default=128),
-        value=text.integer("linear_value_head_dim", default=128),
-        kernel=text.integer("linear_conv_kernel_dim", default=4),
-        state_dtype=None if config.architecture == NEXT else state_dtype(config, "mamba_ssm_dtype", None),
-    )
 
 
 FAMILY = Family(

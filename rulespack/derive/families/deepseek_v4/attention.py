@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from rulespack.derive.blocks import all_reduce, gemm
+from rulespack.derive.blocks import gemm
 from rulespack.derive.config import Config
 from rulespack.derive.families.deepseek_v4.shape import (
     ALIGNMENT,
@@ -16,14 +14,10 @@ from rulespack.derive.families.deepseek_v4.shape import (
     Compression,
     Shape,
 )
+from rulespack.derive.grouped_latent import BF16, FP32, grouped_latent_entry, grouped_output
 from rulespack.derive.latent import index_record
 from rulespack.derive.layers import Layer
-from rulespack.graph.model import AllGather, Attention, Cache, Context, Elementwise, ReduceScatter
-
-SP: Final = "sequence_parallel"
-UNLESS_SP: Final = "tensor_parallel_unless_sequence_parallel"
-BF16: Final = 2
-FP32: Final = 4
+from rulespack.graph.model import Attention, Cache, Context, Elementwise
 
 
 def attention_half(layer: Layer, config: Config, shape: Shape, ratio: int, module: str, window: int) -> None:
@@ -31,16 +25,9 @@ def attention_half(layer: Layer, config: Config, shape: Shape, ratio: int, modul
 
     ``window`` is how many tokens a query reads, its own among them.
     """
-    form = config.weights.of_linear
-    width, hidden = shape.width, config.hidden_size
-    low = shape.query_rank + width
-    entry = layer.add(AllGather(role="attn_in", emit=SP))
-    layer.add(gemm(config, "fused_wqa_wkv", low, hidden, "replicated", form(f"{module}.fused_wqa_wkv")))
-    queries = layer.add(Elementwise(role="q_kv_norm", tp="replicated", bytes_per_token=2 * low * BF16))
-    layer.add(gemm(config, "wq_b", config.heads * width, shape.query_rank, "column", form(f"{module}.wq_b")))
-    # Norms and rotates the queries in place and writes the token's record of the window cache.
-    rotated = (2 * config.heads * width + width) * BF16
-    before = [layer.add(Elementwise(role="q_rope_kv_store", bytes_per_token=rotated, writes_cache="swa"))]
+    width = shape.width
+    entry, queries, stored = grouped_latent_entry(layer, config, shape, module)
+    before = [stored]
     compression = COMPRESSIONS.get(ratio)
     if compression is not None:
         before.append(_compressor(layer, config, compression, width, "", "compressed", entry))
@@ -50,21 +37,9 @@ def attention_half(layer: Layer, config: Config, shape: Shape, ratio: int, modul
         gather = Context(reads_cache="compressed", bytes_per_entry=width * BF16, per="request", phase="prefill")
         before.append(layer.add(Elementwise(role="prefill_dequant_gather", context=gather), before[1:2]))
     layer.add(_sparse_attention(config, shape, compression, window), before)
-    _output(layer, config, shape, module)
-
-
-def _output(layer: Layer, config: Config, shape: Shape, module: str) -> None:
-    """Inverse rotation, the grouped low-rank projection, the output projection and its reduction."""
-    hidden, width = config.hidden_size, shape.width
-    form = config.weights.of_linear
-    rank = shape.groups * shape.output_rank
     # BF16 in, FP8 out for the grouped multiply.
-    layer.add(Elementwise(role="o_inverse_rope_quant", bytes_per_token=config.heads * width * (BF16 + 1)))
-    grouped = config.heads * width // shape.groups
-    layer.add(gemm(config, "wo_a", rank, grouped, "column", form(f"{module}.wo_a")))
-    projected = layer.add(gemm(config, "wo_b", hidden, rank, "row", form(f"{module}.wo_b")))
-    layer.add(all_reduce("attn_out", UNLESS_SP), [projected])
-    layer.add(ReduceScatter(role="attn_out", emit=SP), [projected])
+    unrotated = Elementwise(role="o_inverse_rope_quant", bytes_per_token=config.heads * width * (BF16 + 1))
+    grouped_output(layer, config, shape, module, unrotated, config.weights.of_linear(f"{module}.wo_a"))
 
 
 def _sparse_attention(config: Config, shape: Shape, compression: Compression | None, window: int) -> Attention:

@@ -11,9 +11,9 @@ from typing import Final
 
 from rulespack.derive.blocks import gemm, norm, norm_of, padded_vocab
 from rulespack.derive.config import Config
-from rulespack.derive.families.deepseek_v4.attention import BF16
 from rulespack.derive.families.deepseek_v4.layer import SHARDED, draft_streams_folded, whole_layer
 from rulespack.derive.families.deepseek_v4.shape import RECORD, Shape, Spark
+from rulespack.derive.grouped_latent import BF16
 from rulespack.derive.layers import Layer
 from rulespack.derive.predictor import FINAL_NORM, Predictor, draft_lm_head, draft_lookup, module_count, predictor
 from rulespack.derive.weights import Format

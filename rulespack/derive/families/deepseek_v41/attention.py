@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from rulespack.derive.blocks import all_reduce, gemm
+from rulespack.derive.blocks import gemm
 from rulespack.derive.config import Config
 from rulespack.derive.families.deepseek_v41.shape import ALIGNMENT, RECORD, RING_ROWS, WINDOW_BLOCK, Shape
+from rulespack.derive.grouped_latent import BF16, FP32, grouped_latent_entry, grouped_output
 from rulespack.derive.layers import Layer
 from rulespack.derive.weights import Format
-from rulespack.graph.model import AllGather, Attention, Cache, Context, Elementwise, ReduceScatter
-
-SP: Final = "sequence_parallel"
-UNLESS_SP: Final = "tensor_parallel_unless_sequence_parallel"
-BF16: Final = 2
-FP32: Final = 4
+from rulespack.graph.model import Attention, Cache, Context, Elementwise
 
 
 def attention_half(layer: Layer, config: Config, shape: Shape, index: int, module: str, window: int) -> None:
     """From the gathered stream to the reduced output of layer ``index``; ``window`` is what its queries read."""
     ratio = shape.ratios[index] if index < len(shape.ratios) else 0
     source = index in shape.kv_sources
-    form = config.weights.of_linear
-    width, hidden = shape.width, config.hidden_size
-    low = shape.query_rank + width
-    entry = layer.add(AllGather(role="attn_in", emit=SP))
-    layer.add(gemm(config, "fused_wqa_wkv", low, hidden, "replicated", form(f"{module}.fused_wqa_wkv")))
-    queries = layer.add(Elementwise(role="q_kv_norm", tp="replicated", bytes_per_token=2 * low * BF16))
-    layer.add(gemm(config, "wq_b", config.heads * width, shape.query_rank, "column", form(f"{module}.wq_b")))
-    # Rotates the queries in place and writes the token's record of the window cache.
-    rotated = (2 * config.heads * width + width) * BF16
-    before = [layer.add(Elementwise(role="q_rope_kv_store", bytes_per_token=rotated, writes_cache="swa"))]
+    width = shape.width
+    entry, queries, stored = grouped_latent_entry(layer, config, shape, module)
+    before = [stored]
     latent = _compressor(layer, config, shape, ratio, entry) if source else None
     if latent is not None:
         stored = layer.add(
@@ -52,25 +39,14 @@ def attention_half(layer: Layer, config: Config, shape: Shape, index: int, modul
         stores = before[1:2] if source else before[:1]
         before.append(layer.add(Elementwise(role="prefill_dequant_gather", context=gather), stores))
     layer.add(_sparse_attention(config, shape, ratio, source, window), before)
-    _output(layer, config, shape, module)
+    unrotated = Elementwise(role="o_inverse_rope", bytes_per_token=2 * config.heads * width * BF16)
+    # MXFP8 is a Blackwell multiply: on capability 9 the weight is kept in BF16 beside its scales.
+    resident = Format("bf16", config.weights.linear.scale)
+    grouped_output(layer, config, shape, module, unrotated, resident)
 
 
 def _every(ratio: int) -> int | None:
     return ratio if ratio > 1 else None
-
-
-def _output(layer: Layer, config: Config, shape: Shape, module: str) -> None:
-    """Inverse rotation, the grouped low-rank projection, the output projection and its reduction."""
-    hidden, width = config.hidden_size, shape.width
-    form = config.weights.of_linear
-    rank = shape.groups * shape.output_rank
-    layer.add(Elementwise(role="o_inverse_rope", bytes_per_token=2 * config.heads * width * BF16))
-    # MXFP8 is a Blackwell multiply: on capability 9 the weight is kept in BF16 beside its scales.
-    resident = Format("bf16", config.weights.linear.scale)
-    layer.add(gemm(config, "wo_a", rank, config.heads * width // shape.groups, "column", resident))
-    projected = layer.add(gemm(config, "wo_b", hidden, rank, "row", form(f"{module}.wo_b")))
-    layer.add(all_reduce("attn_out", UNLESS_SP), [projected])
-    layer.add(ReduceScatter(role="attn_out", emit=SP), [projected])
 
 
 def _sparse_attention(config: Config, shape: Shape, ratio: int, source: bool, window: int) -> Attention:

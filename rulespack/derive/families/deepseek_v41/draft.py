@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from rulespack.derive.blocks import all_reduce, gemm, norm, norm_of, padded_vocab
 from rulespack.derive.config import Config
-from rulespack.derive.families.deepseek_v41.attention import BF16, SP
 from rulespack.derive.families.deepseek_v41.layer import collapsed, whole_layer
 from rulespack.derive.families.deepseek_v41.shape import RECORD, Shape
+from rulespack.derive.grouped_latent import BF16, SP
 from rulespack.derive.layers import Layer
 from rulespack.derive.weights import Format
 from rulespack.graph.model import GEMM, AllGather, Elementwise, Gather, LayerKind, Speculator, Stack

@@ -6,8 +6,9 @@ from typing import Final
 
 from rulespack.derive.blocks import MoE, experts, gemm, padded_vocab, read_top_k
 from rulespack.derive.config import Config
-from rulespack.derive.families.deepseek_v41.attention import BF16, SP, UNLESS_SP, attention_half
+from rulespack.derive.families.deepseek_v41.attention import attention_half
 from rulespack.derive.families.deepseek_v41.shape import ENGRAM_BLOCK, Shape
+from rulespack.derive.grouped_latent import BF16, SP, UNLESS_SP
 from rulespack.derive.hyper import hyper_connection, streams_added, streams_folded
 from rulespack.derive.layers import Layer
 from rulespack.graph.model import AllGather, AnyNode, Elementwise, Gather

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from rulespack.derive.config import Config
+from rulespack.derive.grouped_latent import RATIOS, GroupedLatent, read_grouped_latent, read_ratios
 
 #: One stored entry in bytes: the V4 record (448 FP8 and 64 BF16 values, 7 scales, 1 of padding), the V4.1 MXFP8 one
 #: (512 FP8 values, 16 scales) and the NVFP4 one of a compressed cache.
@@ -23,27 +24,15 @@ WINDOW_BLOCK: Final = 32
 RING_ROWS: Final = 8
 #: Values of an Engram row that share one scale byte.
 ENGRAM_BLOCK: Final = 32
-#: The head width the packed records and the compressor are made for.
-HEAD_WIDTH: Final = 512
 
 
-class Shape(msgspec.Struct, frozen=True, kw_only=True):
+class Shape(GroupedLatent, frozen=True, kw_only=True):
     """Widths and counts, and which layer owns what.
 
     ``ratios`` has one compression ratio for each layer, 0 for windows only. ``engrams`` maps a layer to the rows of its
-    table. ``streams`` is the number of residual streams the hyper-connections keep.
+    table.
     """
 
-    width: int
-    rope: int
-    query_rank: int
-    output_rank: int
-    groups: int
-    window: int
-    index_heads: int
-    index_width: int
-    index_topk: int
-    streams: int
     ratios: tuple[int, ...]
     kv_sources: frozenset[int]
     index_sources: frozenset[int]
@@ -62,28 +51,11 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 def read_shape(config: Config) -> Shape:
     """Read the text configuration. Raises InvalidConfig, naming the key, where it does not hang together."""
     text = config.text
-    width = config.head_dim()
-    if width != HEAD_WIDTH:
-        text.refuse("head_dim", f"is {width}; the cache records are known for a width of {HEAD_WIDTH}")
-    if text.integer("num_key_value_heads") != 1:
-        text.refuse("num_key_value_heads", "is not 1; a latent cache has one head")
-    groups = text.integer("o_groups")
-    if config.heads % groups:
-        text.refuse("o_groups", f"{groups} groups do not divide {config.heads} heads")
     index_sources = frozenset(text.integers("index_source_layer_ids"))
     kv_sources = frozenset(text.integers("kv_source_layer_ids"))
     engram_grams = text.integer("engram_max_ngram_size", minimum=2) - 1
     return Shape(
-        width=width,
-        rope=text.integer("qk_rope_head_dim"),
-        query_rank=text.integer("q_lora_rank"),
-        output_rank=text.integer("o_lora_rank"),
-        groups=groups,
-        window=text.integer("sliding_window"),
-        index_heads=text.integer("index_n_heads"),
-        index_width=text.integer("index_head_dim"),
-        index_topk=text.integer("index_topk"),
-        streams=text.integer("hc_mult"),
+        **msgspec.structs.asdict(read_grouped_latent(config)),
         ratios=_ratios(config, kv_sources, index_sources),
         kv_sources=kv_sources,
         index_sources=index_sources,
@@ -102,10 +74,8 @@ def read_shape(config: Config) -> Shape:
 
 def _ratios(config: Config, kv_sources: frozenset[int], index_sources: frozenset[int]) -> tuple[int, ...]:
     """One ratio for each target layer; the drafter's layers, listed after them, have windows only."""
-    text, key = config.text, "compress_ratios"
-    stated = text.integers(key)
-    if len(stated) < config.layers:
-        text.refuse(key, f"lists {len(stated)} layers and num_hidden_layers is {config.layers}; list each layer")
+    text, key = config.text, RATIOS
+    stated = read_ratios(config)
     if any(stated[config.layers :]):
         text.refuse(key, "compresses a layer after the last; the drafter's layers have windows only")
     ratios = stated[: config.layers]

@@ -11,7 +11,6 @@ from typing import Final
 
 from rulespack.derive.blocks import (
     TENSOR_PARALLEL,
-    MoE,
     dense_mlp,
     embedding,
     experts,
@@ -19,7 +18,7 @@ from rulespack.derive.blocks import (
     head,
     norm_of,
     per_layer,
-    read_top_k,
+    read_gated_moe,
 )
 from rulespack.derive.config import Config, Served
 from rulespack.derive.families.qwen4_exp.attention import full_attention, read_indexer
@@ -27,7 +26,7 @@ from rulespack.derive.families.qwen4_exp.ngrams import ngram_embedding, read_ngr
 from rulespack.derive.family import Family, Parts
 from rulespack.derive.layers import Layer
 from rulespack.derive.predictor import module_count, predictor
-from rulespack.derive.recurrent import DeltaNet, delta_net, state_dtype
+from rulespack.derive.recurrent import delta_net, read_delta_net, state_dtype
 from rulespack.graph.model import AllGather, AnyNode, Elementwise
 from rulespack.graph.vocabulary import DTYPE_BITS
 
@@ -43,7 +42,8 @@ def build(config: Config) -> Parts:
     """Each layer by its type; listed ones begin with an n-gram embedding."""
     text = config.text
     streams = text.integer("hc_count", minimum=2, default=STREAMS)
-    shape, indexer, ngrams = _delta_net(config), read_indexer(config), read_ngrams(config, streams)
+    shape = read_delta_net(config, state_dtype(config, "mamba_ssm_dtype", None))
+    indexer, ngrams = read_indexer(config), read_ngrams(config, streams)
 
     def add_layer(layer: Layer, index: int, kind: str, module: str) -> Layer:
         if index in ngrams:
@@ -56,7 +56,8 @@ def build(config: Config) -> Parts:
             full_attention(layer, config, f"{module}.self_attn", indexer)
         _mixed(layer, config, streams, "mlp")
         if _is_sparse(config, index):
-            experts(layer, config, _moe(config, f"{module}.mlp"))
+            # The engine refuses its sequence-parallel MoE for this class, so the sum always follows.
+            experts(layer, config, read_gated_moe(config, f"{module}.mlp", TENSOR_PARALLEL))
         else:
             dense_mlp(layer, config, f"{module}.mlp", text.integer("intermediate_size"))
         return layer
@@ -120,34 +121,6 @@ def _is_sparse(config: Config, index: int) -> bool:
     step = text.integer("decoder_sparse_step", default=1)
     listed = text.optional_integers("mlp_only_layers") or ()
     return bool(text.optional_integer("num_experts", minimum=0)) and index not in listed and (index + 1) % step == 0
-
-
-def _moe(config: Config, module: str) -> MoE:
-    """The engine refuses its sequence-parallel MoE for this class, so the sum always follows."""
-    text = config.text
-    count = text.integer("num_experts")
-    return MoE(
-        module=module,
-        count=count,
-        top_k=read_top_k(config, "num_experts_per_tok", count),
-        width=text.integer("moe_intermediate_size"),
-        shared_width=text.integer("shared_expert_intermediate_size", minimum=0),
-        shared_module="shared_expert",
-        shared_gate=True,
-        reduce=TENSOR_PARALLEL,
-    )
-
-
-def _delta_net(config: Config) -> DeltaNet:
-    text = config.text
-    return DeltaNet(
-        key_heads=text.integer("linear_num_key_heads", default=16),
-        value_heads=text.integer("linear_num_value_heads", default=32),
-        key=text.integer("linear_key_head_dim", default=128),
-        value=text.integer("linear_value_head_dim", default=128),
-        kernel=text.integer("linear_conv_kernel_dim", default=4),
-        state_dtype=state_dtype(config, "mamba_ssm_dtype", None),
-    )
 
 
 def _combined(config: Config, streams: int, half: str) -> Elementwise:
