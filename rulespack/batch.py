@@ -17,7 +17,7 @@ from rulespack.errors import Refused, RulespackError
 from rulespack.kv.plan import Plan
 from rulespack.releases import DEFAULT_ENGINE
 from rulespack.report.json import compact, error_document, plan_document, printable, refusal_document
-from rulespack.shelf import Shelf
+from rulespack.shelf import asked_graph
 
 #: The longest line that is read as a question, in bytes.
 MAX_LINE: Final = 4 * 1024 * 1024
@@ -56,10 +56,9 @@ def lines(stream: BinaryIO) -> Iterator[bytes]:
 
 
 class Asker:
-    """Answers questions, and keeps the graphs it has loaded for as long as their files do not change."""
+    """Answers questions, one after another."""
 
     def __init__(self) -> None:
-        self._graphs = Shelf()
         self._flaws: list[str] = []
         self._decoder = json.JSONDecoder(object_pairs_hook=self._object, parse_constant=self._constant)
 
@@ -130,7 +129,7 @@ class Asker:
         )
         deployment = Deployment.of(question.get("deployment", {}))
         tokens = _lengths(question)
-        graph = self._graphs.get(_text(question, "model"), deployment.hf_overrides)
+        graph = asked_graph(_text(question, "model"), deployment)
         plan = answering.plan(graph, deployment)
         _check_lengths(plan, tokens)
         return {"plan": plan_document(plan, tokens, answering.weights(graph, deployment))}

@@ -259,10 +259,30 @@ def _environment(name: str, value: object) -> Mapping[str, str]:
     return {str(key): str(said) for key, said in value.items()}  # type: ignore[attr-defined]
 
 
-#: Arguments whose integers have another range than "at least 1".
-_RANGES: Final[Mapping[str, Callable[[str, object], Any]]] = {
+def _json_mapping(name: str, value: object) -> Mapping[str, Any]:
+    """A mapping that JSON can state: what is laid over a configuration, which is JSON."""
+    for key, below in _mapping(name, value).items():
+        if not isinstance(key, str):
+            raise BadDeployment(f"{name}: a key is a string, got {_named(key)}")
+        _check_json(f"{name}.{key}", below)
+    return _mapping(name, value)
+
+
+def _check_json(path: str, value: object) -> None:
+    if isinstance(value, Mapping):
+        _json_mapping(path, value)
+    elif isinstance(value, (list, tuple)):
+        for position, below in enumerate(value):
+            _check_json(f"{path}[{position}]", below)
+    elif value is not None and not isinstance(value, (str, int, float)):
+        raise BadDeployment(f"{path}: expected a value of JSON, got {_named(value)}")
+
+
+#: Arguments that are read otherwise than their annotation says, or in another range than "at least 1".
+_SPECIAL: Final[Mapping[str, Callable[[str, object], Any]]] = {
     "gpu": parse_gpu,
     "env": _environment,
+    "hf_overrides": _json_mapping,
     "max_model_len": _length,
     "num_gpu_blocks_override": _integer,
     "kv_cache_memory_bytes": _integer,
@@ -277,7 +297,7 @@ _BY_ANNOTATION: Final[Mapping[str, Callable[[str, object], Any]]] = {
 }
 #: How each modelled argument is read: name -> reader, from the class's own annotations.
 READERS: Final[Mapping[str, Callable[[str, object], Any]]] = {
-    name: _RANGES.get(name) or _BY_ANNOTATION[annotation.removesuffix(" | None")]
+    name: _SPECIAL.get(name) or _BY_ANNOTATION[annotation.removesuffix(" | None")]
     for name, annotation in Deployment.__annotations__.items()
 }
 

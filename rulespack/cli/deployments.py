@@ -35,6 +35,8 @@ OPTIONS: Final = {"--model": "1", "--gpu": "1", "--env": "1"}
 
 #: What a shell would read as its own, outside of quotes, with the word it stands in.
 _SHELL: Final = re.compile(r"""(?:[^\s'"\\;&|<>]|\\.|'[^']*'|"(?:\\.|[^"\\])*")*([;&|<>]\S*)?""", re.DOTALL)
+#: What helps where YAML takes the JSON in a command line for a mapping of its own.
+_MAPPING_HINT: Final = "; a command line that holds ': ' stands below its name, indented, after `name: >`"
 _VARIABLE: Final = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 
 
@@ -62,7 +64,8 @@ def load_deployments(file: str | Path, common: Mapping[str, Any] | None = None) 
         raise BadDeployment(f"{file}: cannot be read: {error.strerror or error}") from None
     except Unreadable as error:
         at = f":{error.problem.line}" if error.problem.line else ""
-        raise BadDeployment(f"{file}{at}: {error.problem.message}") from None
+        hint = _MAPPING_HINT if "mapping values" in error.problem.message else ""
+        raise BadDeployment(f"{file}{at}: {error.problem.message}{hint}") from None
     for problem in document.problems:
         raise BadDeployment(f"{file}:{problem.line}: {problem.path}: {problem.message}")
     if not isinstance(document.data, dict) or not document.data:

@@ -60,27 +60,33 @@ def run(command: str, words: Sequence[str]) -> int:
 
 def _questions(options: argparse.Namespace, stated: Mapping[str, Any]) -> list[Question]:
     """Each model under each deployment; a deployment that names its model is for that one alone."""
-    from rulespack.catalog import load_model
+    from rulespack.catalog import locate
     from rulespack.cli.deployments import Named, check_models, load_deployments
-    from rulespack.diff import Question, catalog_graphs
+    from rulespack.diff import Question, catalog_models
+    from rulespack.shelf import asked_graph
 
     if options.deployments is None:
         named: Sequence[Named] = (Named("default", Deployment.of(stated)),)
     else:
         named = load_deployments(options.deployments, stated)
         check_models(named)
-    meant = [None if each.model is None else load_model(each.model) for each in named]
-    if options.models:
-        graphs = [load_model(model) for model in options.models]
-    else:
-        graphs = catalog_graphs() if None in meant else []
-        graphs += [graph for graph in meant if graph is not None]
-    return [
-        Question(graph, each.deployment, each.name)
-        for graph in {graph.name: graph for graph in graphs}.values()
-        for each, model in zip(named, meant, strict=True)
-        if model is None or model.name == graph.name
-    ]
+    meant = [None if each.model is None else locate(each.model).resolve() for each in named]
+    models: list[str] = options.models
+    if not models:
+        models = [
+            *(catalog_models() if None in meant else []),
+            *(each.model for each in named if each.model is not None),
+        ]
+    questions: list[Question] = []
+    known: dict[str, str] = {}
+    for file, model in {locate(model).resolve(): model for model in models}.items():
+        for each, its_file in zip(named, meant, strict=True):
+            if its_file is None or its_file == file:
+                graph = asked_graph(model, each.deployment)
+                if (other := known.setdefault(graph.name, model)) != model:
+                    raise Usage(f"{other} and {model} are both called {graph.name}: compare them one at a time")
+                questions.append(Question(graph, each.deployment, each.name))
+    return questions
 
 
 def _past(comparison: Comparison, tokens: Sequence[int]) -> Iterator[str]:

@@ -87,18 +87,17 @@ def run(command: str, words: Sequence[str]) -> int:
 
 def _answered(release: str, pairs: Sequence[tuple[str, str, Deployment]]) -> bool:
     """Print what each question is answered; False, and a complaint for each, where some have no answer."""
-    from rulespack.catalog import load_model
     from rulespack.diff import Question
     from rulespack.diff.comparison import answer
     from rulespack.engine import engine
     from rulespack.report.changes import answer_text
+    from rulespack.shelf import asked_graph
 
     asked_of = engine(resolve(release))
-    graphs = {model: load_model(model) for model, _, _ in pairs}
     whole = True
     for model, name, deployment in pairs:
         check_names(deployment, [asked_of.accepts()])
-        found = answer(asked_of, Question(graphs[model], deployment, name))
+        found = answer(asked_of, Question(asked_graph(model, deployment), deployment, name))
         if found.refusal is not None and found.refusal.by != "engine":
             complain(f"{model}, {name}: there is nothing to pin: {answer_text(found)}")
             whole = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rulespack.cli.asking import add_asking, asked, length
@@ -58,13 +58,13 @@ def run(command: str, words: Sequence[str]) -> int:
 
 
 def _plan(model: str, options: Any, arguments: Mapping[str, Any]) -> int:
-    from rulespack.catalog import load_model
     from rulespack.engine import engine
+    from rulespack.shelf import asked_graph
 
     resolve(options.release, options.engine, nearest=options.nearest, switch="--nearest")  # complains of our own flag
     answering = engine(options.release, engine=options.engine, nearest=options.nearest)
     deployment = Deployment(**asked(options), **arguments)
-    graph = load_model(model, deployment.hf_overrides)
+    graph = asked_graph(model, deployment)
     refused: Refused | None = None
     plan: Plan | None
     try:
@@ -83,7 +83,7 @@ def _plan(model: str, options: Any, arguments: Mapping[str, Any]) -> int:
         elif plan is not None:
             write(indented(plan_document(plan, options.tokens, answering.weights(graph, deployment))))
     elif plan is not None:
-        write(_drawn(plan, refused, answering, graph, deployment, options))
+        write(_drawn(plan, refused, answering, graph, deployment, options, lambda: asked_graph(model, Deployment())))
     if refused is not None:
         complain(refusal_sentence(refused, answering.engine, answering.release))
         return 1
@@ -91,16 +91,22 @@ def _plan(model: str, options: Any, arguments: Mapping[str, Any]) -> int:
 
 
 def _drawn(
-    plan: Plan, refused: Refused | None, answering: Engine, graph: ModelGraph, deployment: Deployment, options: Any
+    plan: Plan,
+    refused: Refused | None,
+    answering: Engine,
+    graph: ModelGraph,
+    deployment: Deployment,
+    options: Any,
+    plain: Callable[[], ModelGraph],
 ) -> str:
-    """The plan for people: text, or a page."""
+    """The plan for people: text, or a page. ``plain`` loads the graph without the deployment's ``hf_overrides``."""
     explanation: Explanation | None = None
     if options.why or options.format == "html":
         from rulespack.diff import Answer, Refusal
         from rulespack.report.why import explain
 
         refusal = None if refused is None else Refusal.of(refused)
-        explanation = explain(answering, graph, deployment, Answer(plan.release, plan, refusal))
+        explanation = explain(answering, graph, deployment, Answer(plan.release, plan, refusal), plain)
         if options.format == "html":
             from rulespack.report.html import plan_html
 

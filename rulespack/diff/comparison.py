@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from rulespack.catalog import names
 from rulespack.deployment import Deployment
 from rulespack.diff.accepts import accepts_changes
 from rulespack.diff.groups import group_changes
@@ -18,6 +19,7 @@ from rulespack.engine import Engine, engine
 from rulespack.errors import BadDeployment, Refused
 from rulespack.graph.model import ModelGraph
 from rulespack.releases import DEFAULT_ENGINE, resolve
+from rulespack.shelf import asked_graph, shelf
 
 if TYPE_CHECKING:
     from rulespack.hooks import Accepts
@@ -53,28 +55,29 @@ def compare(
     A release is a version such as ``0.31.0`` or an :class:`~rulespack.Engine` with plugins of its own; ``deployments``
     are names with what each states (the engine's defaults if None). ``tokens`` are the lengths of requests to compare.
 
+    ``hf_overrides`` of a deployment are laid over the configuration of every model that is a name or a file; a graph
+    must have been loaded with them (``load_model(model, hf_overrides=...)``).
+
     Raises UnknownRelease, UnknownModel, InvalidGraph or InvalidConfig for what cannot be used, BadDeployment for
     arguments that neither release has.
     """
-    from rulespack.catalog import load_model
-
     named = _named(deployments)
-    graphs: Iterable[ModelGraph]
+    asked: Iterable[str | Path | ModelGraph]
     if models is None:
-        graphs = catalog_graphs()
+        asked = catalog_models()
     else:
         asked = [models] if isinstance(models, (str, Path, ModelGraph)) else models
-        graphs = [model if isinstance(model, ModelGraph) else load_model(model) for model in asked]
-    questions = [Question(graph, deployment, name) for graph in graphs for name, deployment in named.items()]
+    questions = [
+        Question(model if isinstance(model, ModelGraph) else asked_graph(model, deployment), deployment, name)
+        for model in asked
+        for name, deployment in named.items()
+    ]
     return compare_questions(old_release, new_release, questions, engine=engine, tokens=tokens)
 
 
-def catalog_graphs() -> list[ModelGraph]:
-    """Every model of the catalog that is served by itself: all but those that draft for another."""
-    from rulespack.catalog import load_model, names
-
-    graphs = map(load_model, names())
-    return [graph for graph in graphs if graph.globals_.draft is None]
+def catalog_models() -> list[str]:
+    """The names of the catalog's models that are served by themselves: all but those that draft for another."""
+    return [name for name in names() if shelf().get(name).globals_.draft is None]
 
 
 def compare_questions(

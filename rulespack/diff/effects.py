@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from rulespack.deployment import READERS, Deployment
 from rulespack.diff.comparison import Question, answer, paired_answers
-from rulespack.diff.model import Answer, Pair
+from rulespack.diff.model import Answer, Pair, Refusal
+from rulespack.errors import RulespackError
 
 if TYPE_CHECKING:
     from rulespack.engine import Engine
@@ -31,10 +32,15 @@ class Effect(msgspec.Struct, frozen=True):
     pair: Pair | None
 
 
-def effects(asked: Engine, graph: ModelGraph, deployment: Deployment, given: Answer) -> tuple[Effect, ...]:
-    """Each stated argument with the same question asked without it. ``given`` is the answer with all of them."""
+def effects(
+    asked: Engine, graph: ModelGraph, deployment: Deployment, given: Answer, plain: Callable[[], ModelGraph]
+) -> tuple[Effect, ...]:
+    """Each stated argument with the same question asked without it. ``given`` is the answer with all of them.
+
+    ``plain`` loads the graph without the deployment's ``hf_overrides``.
+    """
     return tuple(
-        Effect(name, value, _against(asked, graph, _without(deployment, name), given) if name in READERS else None)
+        Effect(name, value, _pair_without(asked, graph, deployment, name, given, plain) if name in READERS else None)
         for name, value in deployment.stated.items()
     )
 
@@ -50,6 +56,23 @@ def turned(asked: Engine, graph: ModelGraph, deployment: Deployment, given: Answ
         if pair.changes and pair.old.served and pair.new.served:
             found[rule] = pair
     return found
+
+
+def _pair_without(
+    asked: Engine,
+    graph: ModelGraph,
+    deployment: Deployment,
+    name: str,
+    given: Answer,
+    plain: Callable[[], ModelGraph],
+) -> Pair:
+    other = _without(deployment, name)
+    if name == "hf_overrides" and deployment.hf_overrides:
+        try:
+            graph = plain()
+        except RulespackError as error:  # it takes them to make a graph of this configuration
+            return paired_answers(Question(graph, other), Answer(asked.release, None, Refusal.of(error)), given, "same")
+    return _against(asked, graph, other, given)
 
 
 def _without(deployment: Deployment, name: str) -> Deployment:

@@ -38,14 +38,19 @@ class Explanation(msgspec.Struct, frozen=True):
     decisions: tuple[Decision, ...]
 
 
-def explain(asked: Engine, graph: ModelGraph, deployment: Deployment, answer: Answer) -> Explanation:
-    """The explanation of a plan; the release is asked again for what each argument and decision is compared to."""
+def explain(
+    asked: Engine, graph: ModelGraph, deployment: Deployment, answer: Answer, plain: Callable[[], ModelGraph]
+) -> Explanation:
+    """The explanation of a plan; the release is asked again for what each argument and decision is compared to.
+
+    ``plain`` loads the graph without the deployment's ``hf_overrides``, to tell what those do.
+    """
     plan = answer.plan
     if plan is None:
         return Explanation((), ())
     other = turned(asked, graph, deployment, answer)
     return Explanation(
-        tuple(_effect(effect) for effect in effects(asked, graph, deployment, answer)),
+        tuple(_effect(effect) for effect in effects(asked, graph, deployment, answer, plain)),
         tuple(_decision(plan, reason, other) for reason in plan.reasons),
     )
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 import pytest
 
-from rulespack.catalog import load_model
 from rulespack.deployment import Deployment
 from rulespack.diff import TOKENS, Answer, Comparison, Pair, Question, compare_questions
 from rulespack.diff.comparison import answer as answered
@@ -18,6 +17,7 @@ from rulespack.engine import Engine, engine
 from rulespack.errors import RulespackError
 from rulespack.graph.model import ModelGraph
 from rulespack.releases import resolve
+from rulespack.shelf import asked_graph
 from rulespack.testing.files import PinFile
 from rulespack.testing.text import Line, chosen, heading, lines, root, under, written
 
@@ -62,7 +62,8 @@ class Pin:
         parts = (part,) if isinstance(part, str) else tuple(part)
         try:
             home = engine(resolve(self._stated(release)))
-            question = Question(self._graph(model), _deployment(deployment))
+            asked = _deployment(deployment)
+            question = Question(self._graph(model, asked), asked)
             other = home if self._other is None else engine(resolve(self._other))
             self._compare(home, other, question, parts, tuple(tokens), name)
         except (RulespackError, ValueError) as error:
@@ -77,12 +78,12 @@ class Pin:
             )
         return stated
 
-    def _graph(self, model: str | Path | ModelGraph) -> ModelGraph:
+    def _graph(self, model: str | Path | ModelGraph, deployment: Deployment) -> ModelGraph:
         if isinstance(model, ModelGraph):
             return model
         beside = self._folder / model
         is_path = isinstance(model, Path) or os.sep in model or "/" in model
-        return load_model(beside if is_path and beside.exists() else model)
+        return asked_graph(beside if is_path and beside.exists() else model, deployment)
 
     def _compare(
         self,

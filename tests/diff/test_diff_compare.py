@@ -8,7 +8,7 @@ import pytest
 
 import rulespack
 from rulespack import Deployment, Engine, UnknownModel, UnknownRelease, catalog, hookimpl
-from rulespack.diff import STATUSES, TOKENS, Pair, catalog_graphs, compare
+from rulespack.diff import STATUSES, TOKENS, Pair, catalog_models, compare
 
 OLD, NEW = "0.29.0", "0.31.0"
 MORIIO = {"kv_transfer_config": {"kv_connector": "MoRIIOConnector", "kv_role": "kv_both"}}
@@ -34,7 +34,8 @@ def said(found: Pair) -> dict[str, tuple[Any, Any]]:
         ("qwen3-14b", {"tensor_parallel_size": 7}, "same", "same"),
         ("qwen3-14b", {"enable_bf16x3_router_gemm": True}, "newly-refused", "newly-accepted"),
         ("qwen3-14b", {"env": {"VLLM_ENABLE_GEMM_RS": "1"}}, "newly-accepted", "newly-refused"),
-        ("qwen3-14b", {"hf_overrides": {"num_hidden_layers": 2}}, "not-modelled", "not-modelled"),
+        ("qwen3-14b", {"hf_overrides": {"num_hidden_layers": 2}}, "same", "same"),
+        ("qwen3-14b", {"quantization": "gguf"}, "not-modelled", "not-modelled"),
         ("deepseek-v4-flash", {"kv_cache_dtype": "nvfp4_ds_mla"}, "refusal-changed", "refusal-changed"),
     ],
 )
@@ -64,7 +65,7 @@ def test_backwards_every_change_is_turned_over() -> None:
 
 def test_the_whole_catalog_but_for_drafts() -> None:
     comparison = compare(OLD, NEW)
-    assert {found.model for found in comparison.pairs} == {graph.name for graph in catalog_graphs()}
+    assert {found.model for found in comparison.pairs} == {*catalog_models()}
     drafts = set(catalog.names()) - {found.model for found in comparison.pairs}
     assert all(rulespack.load_model(name).globals_.draft is not None for name in drafts)
     assert sum(comparison.counts.values()) == len(comparison.pairs) > 100

@@ -77,6 +77,7 @@ def test_what_is_common_holds_where_nothing_else_is_stated(tmp_path: Path) -> No
         ("- a", "expected names of deployments"),
         ("", "there is no YAML document"),
         ("a: {", "this is not YAML"),
+        ("a: vllm serve x -cc '{\"b\": 1}'", "that holds ': ' stands below its name, indented, after `name: >`"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_place(tmp_path: Path, text: str, said: str) -> None:

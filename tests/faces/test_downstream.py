@@ -146,6 +146,39 @@ def test_a_question_that_cannot_be_used_is_one_sentence(run_pytest: Pytest, proj
     )
 
 
+OVERRIDDEN = """
+def test_short(rulespack_pin):
+    rulespack_pin("qwen3-14b", {"hf_overrides": {"num_hidden_layers": 20}}, part="bytes_per_block")
+
+def test_line(rulespack_pin):
+    line = "vllm serve --hf-overrides.num_hidden_layers 10"
+    rulespack_pin("./vendors", line, part="bytes_per_block")
+
+def test_alone(rulespack_pin):
+    rulespack_pin("./graph.yaml", {"hf_overrides": {"num_hidden_layers": 20}})
+
+def test_bad(rulespack_pin):
+    rulespack_pin("qwen3-14b", {"hf_overrides": {"num_hidden_layers": "many"}})
+"""
+
+
+def test_overrides_are_laid_over_what_is_pinned(run_pytest: Pytest, project: Path) -> None:
+    catalog = ROOT / "models" / "qwen3-14b"
+    (project / "vendors").mkdir()
+    shutil.copy(catalog / "config.json", project / "vendors")
+    shutil.copy(catalog / "graph.yaml", project)
+    (project / "test_kv_plans.py").write_text(OVERRIDDEN)
+    failed = failures(run_pytest("--snapshot-update", "-k", "alone or bad")[1])
+    assert "hf_overrides change the configuration before a graph is derived" in failed["test_alone"]
+    assert "qwen3-14b/config.json: num_hidden_layers: is the string" in failed["test_bad"]
+    assert run_pytest("--snapshot-update", "-k", "short or line")[0] == 0
+    kept = pins(project)
+    assert kept["test_short.txt"].endswith(f"bytes_per_block: {20 * 65_536}\n")
+    assert 'hf_overrides: {"num_hidden_layers":20}' in kept["test_short.txt"]
+    assert kept["test_line.txt"].endswith(f"bytes_per_block: {10 * 65_536}\n")
+    assert run_pytest("-k", "short or line", "--rulespack-release", "0.31.0")[0] == 0
+
+
 def test_what_the_engine_refuses_is_an_answer_and_can_be_pinned(run_pytest: Pytest, project: Path) -> None:
     (project / "test_kv_plans.py").write_text(
         "def test_too_little(rulespack_pin):\n"

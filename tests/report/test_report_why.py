@@ -10,15 +10,17 @@ import rulespack
 from rulespack import Deployment, Refused
 from rulespack.diff import Answer, Refusal
 from rulespack.report.why import COSTS, Explanation, explain
+from rulespack.shelf import asked_graph
 
 
 def explained(model: str, release: str = "0.31.0", **stated: Any) -> Explanation:
-    engine, graph, deployment = rulespack.engine(release), rulespack.load_model(model), Deployment(**stated)
+    engine, deployment = rulespack.engine(release), Deployment(**stated)
+    graph = asked_graph(model, deployment)
     try:
         answer = Answer(release, engine.plan(graph, deployment))
     except Refused as refused:
         answer = Answer(release, refused.plan, Refusal.of(refused))
-    return explain(engine, graph, deployment, answer)
+    return explain(engine, graph, deployment, answer, lambda: asked_graph(model, Deployment()))
 
 
 def cost(of: Explanation, rule: str) -> str:
@@ -41,6 +43,11 @@ def cost(of: Explanation, rule: str) -> str:
             {"kv_cache_memory_bytes": 1 << 30},
             "kv_cache_memory_bytes=1073741824",
             "without it, the release has a plan",
+        ),
+        (
+            {"hf_overrides": {"num_hidden_layers": 20}},
+            'hf_overrides={"num_hidden_layers": 20}',
+            "holds 100.0 % more in the same memory",
         ),
     ],
 )
