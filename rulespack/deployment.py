@@ -209,17 +209,16 @@ def _integer(name: str, value: object) -> int:
 
 
 def _count(name: str, value: object) -> int:
-    if _integer(name, value) < 1:
-        raise BadDeployment(f"{name}: expected an integer of at least 1, got {value}")
-    return value  # type: ignore[return-value]
+    number = _integer(name, value)
+    if number < 1:
+        raise BadDeployment(f"{name}: expected an integer of at least 1, got {number}")
+    return number
 
 
 def _length(name: str, value: object) -> int:
     if value == "auto":
         raise BadDeployment(f"{name}: auto is a word of the command line alone; state -1, which it stands for there")
-    if _integer(name, value) != -1:
-        _count(name, value)
-    return value  # type: ignore[return-value]
+    return -1 if _integer(name, value) == -1 else _count(name, value)
 
 
 def _number(name: str, value: object) -> float:
@@ -253,19 +252,21 @@ def _mapping(name: str, value: object) -> Mapping[str, Any]:
 
 
 def _environment(name: str, value: object) -> Mapping[str, str]:
-    for key, said in _mapping(name, value).items():
+    variables = _mapping(name, value)
+    for key, said in variables.items():
         if not isinstance(said, (str, int)) or isinstance(said, bool):
             raise BadDeployment(f"{name}.{key}: an environment variable is a string, got {_named(said)}")
-    return {str(key): str(said) for key, said in value.items()}  # type: ignore[attr-defined]
+    return {str(key): str(said) for key, said in variables.items()}
 
 
 def _json_mapping(name: str, value: object) -> Mapping[str, Any]:
     """A mapping that JSON can state: what is laid over a configuration, which is JSON."""
-    for key, below in _mapping(name, value).items():
+    stated = _mapping(name, value)
+    for key, below in stated.items():
         if not isinstance(key, str):
             raise BadDeployment(f"{name}: a key is a string, got {_named(key)}")
         _check_json(f"{name}.{key}", below)
-    return _mapping(name, value)
+    return stated
 
 
 def _check_json(path: str, value: object) -> None:
@@ -278,28 +279,43 @@ def _check_json(path: str, value: object) -> None:
         raise BadDeployment(f"{path}: expected a value of JSON, got {_named(value)}")
 
 
-#: Arguments that are read otherwise than their annotation says, or in another range than "at least 1".
-_SPECIAL: Final[Mapping[str, Callable[[str, object], Any]]] = {
+#: How a kind of value is read.
+_READ: Final[Mapping[str, Callable[[str, object], Any]]] = {
+    "count": _count,
+    "environment": _environment,
     "gpu": parse_gpu,
-    "env": _environment,
-    "hf_overrides": _json_mapping,
-    "max_model_len": _length,
-    "num_gpu_blocks_override": _integer,
-    "kv_cache_memory_bytes": _integer,
+    "integer": _integer,
+    "json": _json_mapping,
+    "length": _length,
+    "mapping": _mapping,
+    "number": _number,
+    "switch": _switch,
+    "text": _text,
+    "texts": _texts,
 }
-_BY_ANNOTATION: Final[Mapping[str, Callable[[str, object], Any]]] = {
-    "int": _count,
-    "float": _number,
-    "bool": _switch,
-    "str": _text,
-    "tuple[str, ...]": _texts,
-    "Mapping[str, Any]": _mapping,
+_BY_ANNOTATION: Final = {
+    "int": "count",
+    "float": "number",
+    "bool": "switch",
+    "str": "text",
+    "tuple[str, ...]": "texts",
+    "Mapping[str, Any]": "mapping",
 }
-#: How each modelled argument is read: name -> reader, from the class's own annotations.
-READERS: Final[Mapping[str, Callable[[str, object], Any]]] = {
-    name: _SPECIAL.get(name) or _BY_ANNOTATION[annotation.removesuffix(" | None")]
+#: What kind of value each modelled argument takes, from the class's own annotations but for those named here.
+KINDS: Final[Mapping[str, str]] = {
+    name: {
+        "gpu": "gpu",
+        "env": "environment",
+        "hf_overrides": "json",
+        "max_model_len": "length",
+        "num_gpu_blocks_override": "integer",
+        "kv_cache_memory_bytes": "integer",
+    }.get(name)
+    or _BY_ANNOTATION[annotation.removesuffix(" | None")]
     for name, annotation in Deployment.__annotations__.items()
 }
+#: How each modelled argument is read.
+READERS: Final = {name: _READ[kind] for name, kind in KINDS.items()}
 
 
 def _check_known(name: str) -> None:

@@ -10,6 +10,7 @@ from rulespack.graph.problems import Problem
 from rulespack.kv.plan import SCHEMA_VERSION, Capacity, Group, Reason, Request, Resolved, Stage
 from rulespack.kv.specs import Spec
 from rulespack.report.json import GROUP_KEYS, OPTIONAL_SPEC_KEYS, SPEC_KEYS
+from rulespack.schemas.deployment import deployment_schema
 from rulespack.schemas.graph import DIALECT
 
 TEXT: Final = {"type": "string"}
@@ -64,7 +65,7 @@ def question_schema() -> dict[str, Any]:
             "type": "string",
             "description": "A catalog name, or the path of a graph, a configuration or a folder.",
         },
-        "deployment": DEPLOYMENT,
+        "deployment": deployment_schema(),
         "tokens": {"type": "array", "items": COUNT, "description": "Lengths to answer requests for."},
         "nearest": {"type": "boolean", "default": False, "description": "Accept the closest lower release."},
     }

@@ -259,6 +259,7 @@ def test_a_graph_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
         read.append(file)
         return load_model(file)
 
+    shelf.shelf.cache_clear()
     monkeypatch.setattr(shelf, "load_model", load)
     asker = Asker()
     for _ in range(3):
@@ -272,6 +273,7 @@ def test_a_fault_of_ours_is_told_and_survived(monkeypatch: pytest.MonkeyPatch) -
     def broken(*_: object) -> None:
         raise KeyError("gone")
 
+    shelf.shelf.cache_clear()
     with monkeypatch.context() as patched:
         patched.setattr(shelf, "load_model", broken)
         told = json.loads(asker.answer(json.dumps({"id": 1, **QUESTION}).encode()))

@@ -113,6 +113,47 @@ def test_what_is_no_question_or_answer_is_told(name: str, document: dict[str, An
     assert flaws(name, document)
 
 
+VALUES: list[Any] = [
+    None,
+    True,
+    0,
+    1,
+    -1,
+    -2,
+    4096,
+    0.5,
+    "",
+    "auto",
+    "H200",
+    [],
+    ["a", 3],
+    [True],
+    {},
+    {"a": "b"},
+    {"a": 1},
+]
+VALUES += [{"a": True}, {"a": None}, {"a": {"b": [1]}}, {"capability": "9.0", "memory_bytes": 1}]
+VALUES += [{"capability": 9.5, "memory_bytes": 1}, {"capability": "9.0", "memory_bytes": 0}, {"capability": "9.0"}]
+VALUES += [{"capability": "9.0", "memory_bytes": 1, "name": 3}, {"capability": "9.0", "memory_bytes": 1, "memory": 2}]
+
+
+@pytest.mark.parametrize("argument", Deployment.__annotations__)
+def test_a_question_takes_exactly_the_values_that_a_deployment_takes(argument: str) -> None:
+    """A GPU's name apart: the schema says which there are, and leaves telling one wrong to the answer."""
+    taken = []
+    for value in VALUES:
+        question = {"release": "0.31.0", "model": "qwen3-14b", "deployment": {argument: value}}
+        try:
+            Deployment.of({argument: value})
+        except rulespack.BadDeployment as error:
+            accepted = "no GPU named" in str(error)
+        else:
+            accepted = True
+            taken.append(value)
+        assert (flaws("question", question) == []) == accepted, value
+    assert 1 < len(taken) < len(VALUES)
+
+
 def graph(model: str) -> dict[str, Any]:
     return dict(yaml.load((root() / model / "graph.yaml").read_text(), Loader=yaml.CSafeLoader))
 
