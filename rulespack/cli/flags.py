@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from rulespack.cli.flag_kinds import OTHER_KINDS
 from rulespack.cli.terminal import Usage
 from rulespack.deployment import Deployment
 
@@ -44,7 +45,12 @@ ALIASES: Final = {
     "--device-memory-utilization": "gpu_memory_utilization",
 }
 #: Integers that may be written with a suffix: k, m, g, t are powers of 1000; K, M, G, T powers of 1024.
-SUFFIXED: Final = frozenset({"max_model_len", "max_num_batched_tokens", "kv_cache_memory_bytes"})
+SUFFIXED: Final = frozenset(
+    """
+    max_model_len max_num_batched_tokens max_num_scheduled_tokens max_num_queued_tokens kv_cache_memory_bytes
+    safetensors_prefetch_block_size
+    """.split()
+)
 #: JSON arguments in which bare numbers may carry such a suffix, too.
 SUFFIXED_JSON: Final = frozenset({"attention_config", "kv_transfer_config"})
 #: Arguments that are not flags of vLLM but options of ours.
@@ -53,6 +59,7 @@ OURS: Final = frozenset({"gpu", "env"})
 _NUMBER: Final = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])")
 _NEGATIVE: Final = re.compile(r"-\d+|-\d*\.\d+")
 _BARE_NUMBER: Final = re.compile(r"\b\d+(?:\.\d+)?[kKmMgGtT]\b")
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt])i?(?:b|bytes?)?", re.IGNORECASE)
 _QUOTED: Final = re.compile(r'("(?:[^"\\]|\\.)*")')
 
 
@@ -130,35 +137,43 @@ class _Split:
             _expect_known(base, name)
             self._merge(flag, name, keys, self._value(flag, given))
             return
-        kind = _kinds().get(name)
-        negated = _kinds().get(name.removeprefix("no_")) if name.startswith("no_") else None
-        if kind == "bool" or negated == "bool":
+        positive = name.removeprefix("no_")
+        kind = _kind(name)
+        if "bool" in (kind, _kind(positive)):
+            _expect_known(flag, positive)
             if given is not None:
-                raise Usage(f"{flag}: a switch takes no value; say --{_dashed(name)} or --no-{_dashed(name)}")
-            self._stated[name if kind else name.removeprefix("no_")] = kind is not None
-        elif kind == "tuple[str, ...]":
-            values = [given] if given is not None else self._values()
-            if not values:
-                raise Usage(f"{flag}: at least one value must follow")
-            self._stated[name] = values
-        elif kind is not None:
-            self._stated[name] = _read(flag, name, kind, self._value(flag, given))
+                raise Usage(f"{flag}: a switch takes no value; say --{_dashed(positive)} or --no-{_dashed(positive)}")
+            self._stated[positive] = kind is not None
+        elif kind is None:
+            self._unread(flag, name, given)
         else:
-            self._other(flag, name, given)
+            _expect_known(flag, name)
+            if kind == "tuple[str, ...]" or kind.startswith("list"):
+                self._stated[name] = self._several(flag, name, kind, given)
+            else:
+                self._stated[name] = _read(flag, name, kind, self._value(flag, given))
 
-    def _other(self, flag: str, name: str, given: str | None) -> None:
-        """A flag that is not modelled: taken by its shape, one word once the model is still to come."""
-        if name.startswith("no_") and not _known(name) and _known(name.removeprefix("no_")):
-            self._stated[name.removeprefix("no_")] = False
+    def _several(self, flag: str, name: str, kind: str, given: str | None) -> list[Any]:
+        """The values of a flag that takes one or more."""
+        values = [given] if given is not None else self._following(modelled=name in _kinds())
+        if not values:
+            raise Usage(f"{flag}: at least one value must follow")
+        return [_read(flag, name, "int", value) if kind == "list[int]" else value for value in values]
+
+    def _following(self, *, modelled: bool) -> list[str]:
+        """The words that follow; of a flag that is not modelled one alone while the model is still to come."""
+        if self._placed or modelled:
+            return self._values()
+        return [self._next()] if self._at < len(self._words) and not _is_flag(self._words[self._at]) else []
+
+    def _unread(self, flag: str, name: str, given: str | None) -> None:
+        """A flag whose kind is not known here: taken by its shape."""
+        positive = name.removeprefix("no_")
+        if positive != name and _kind(positive) is None and not _known(name) and _known(positive):
+            self._stated[positive] = False
             return
         _expect_known(flag, name)
-        if given is not None:
-            values = [given]
-        elif self._placed:
-            values = self._values()
-        else:
-            values = [self._next()] if self._at < len(self._words) and not _is_flag(self._words[self._at]) else []
-        read = [_guess(value) for value in values]
+        read = [_guess(value) for value in ([given] if given is not None else self._following(modelled=False))]
         self._stated[name] = True if not read else read[0] if len(read) == 1 else read
 
     def _merge(self, flag: str, name: str, keys: str, value: str) -> None:
@@ -192,8 +207,21 @@ def whole_number(text: str) -> int:
     return int(number) << 10 * (power + 1)
 
 
-def read_json_object(flag: str, text: str) -> Any:
-    """The JSON value of an argument that is an object. Raises :class:`Usage` where it is not JSON."""
+def _suffix_hint(name: str, text: str) -> str:
+    """What to write for a size such as 64GB or 64 GiB; the engine's suffixes are one letter, and not everywhere."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        return ""
+    number, letter = match[1], match[2]
+    binary, decimal = f"{number}{letter.upper()}", f"{number}{letter.lower()}"
+    if name not in SUFFIXED:
+        return "; this flag takes no suffix: write the number out"
+    powers_of_1024 = "" if "." in number else f"{binary} (powers of 1024) or "
+    return f"; write {powers_of_1024}{decimal} (powers of 1000)"
+
+
+def read_json(flag: str, text: str) -> Any:
+    """The JSON value of an argument. Raises :class:`Usage` where it is not JSON."""
     try:
         return _strict_json(text)
     except (ValueError, RecursionError) as error:
@@ -218,6 +246,16 @@ def _kinds() -> Mapping[str, str]:
     }
 
 
+def _annotation(name: str) -> str | None:
+    """What an argument is, as its class or :data:`OTHER_KINDS` annotates it."""
+    return None if name in OURS else Deployment.__annotations__.get(name) or OTHER_KINDS.get(name)
+
+
+def _kind(name: str) -> str | None:
+    annotation = _annotation(name)
+    return None if annotation is None else annotation.removesuffix(" | None")
+
+
 def _is_flag(word: str) -> bool:
     return word.startswith("-") and word != "-" and not _NEGATIVE.fullmatch(word)
 
@@ -234,7 +272,7 @@ def _parted(word: str) -> tuple[str, str | None]:
 
 
 def _read(flag: str, name: str, kind: str, text: str) -> Any:
-    if text in ("", "None") and Deployment.__annotations__[name].endswith("| None"):
+    if text in ("", "None") and (_annotation(name) or "").endswith("| None"):
         return None
     if name == "max_model_len" and (text.strip() == "-1" or text.strip().lower() == "auto"):
         return -1
@@ -244,10 +282,12 @@ def _read(flag: str, name: str, kind: str, text: str) -> Any:
         if kind == "float":
             return _finite(float(text))
     except ValueError as error:
-        hint = f": {error}" if "suffix" in str(error) else ""
+        hint = f": {error}" if "suffix" in str(error) else _suffix_hint(name, text)
         raise Usage(f"{flag}: expected {'an integer' if kind == 'int' else 'a number'}, got {text!r}{hint}") from None
+    if kind == "json":
+        return read_json(flag, _without_suffixes(text))
     if kind == "Mapping[str, Any]":
-        return read_json_object(flag, _without_suffixes(text) if name in SUFFIXED_JSON else text)
+        return read_json(flag, _without_suffixes(text) if name in SUFFIXED_JSON else text)
     return text
 
 

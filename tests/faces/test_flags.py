@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from rulespack.cli.flag_kinds import OTHER_KINDS
 from rulespack.cli.flags import modelled_flags, split, whole_number
 from rulespack.cli.plan import OPTIONS
 from rulespack.cli.terminal import Usage
 from rulespack.deployment import Deployment
+from rulespack.releases import known_arguments
 
 #: A value of each kind, as it is typed and as it is read.
 SAMPLES = {
@@ -110,10 +112,65 @@ def test_a_length_the_engine_fits_itself(text: str) -> None:
         (["--kv-transfer-config.", "x"], "a key is missing"),
         (["--kv-cache-dtype-skip-layers"], "at least one value"),
         (["--config", "serve.yaml"], "state its flags"),
+        (["--port"], "a value must follow"),
+        (["--port", "--enforce-eager"], "a value must follow"),
+        (["--port", "http"], "expected an integer, got 'http'"),
+        (["--seed", "None"], "expected an integer, got 'None'"),
+        (["-n", "two"], "expected an integer, got 'two'"),
+        (["--watermark", "high"], "expected a number, got 'high'"),
+        (["--host"], "a value must follow"),
+        (["--served-model-name"], "at least one value"),
+        (["--cudagraph-capture-sizes", "1", "2", "x"], "expected an integer, got 'x'"),
+        (["--enable-eplb=yes"], "say --enable-eplb or --no-enable-eplb"),
+        (["--no-enable-eplb=yes"], "say --enable-eplb or --no-enable-eplb"),
+        (["--eplb-config", "many"], "not JSON"),
+        (["--no-port"], "no release there is a pack for has this flag"),
+        (["--no-block-size"], "no release there is a pack for has this flag"),
     ],
 )
 def test_a_value_that_cannot_be_read_is_told_with_its_flag(words: list[str], said: str) -> None:
-    with pytest.raises(Usage, match="^--") as caught:
+    with pytest.raises(Usage, match="^-") as caught:
+        flags(*words)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "stated"),
+    [
+        (["--port", "8000"], {"port": 8000}),
+        (["--max-log-len", "None"], {"max_log_len": None}),
+        (["--served-model-name", "7b"], {"served_model_name": ["7b"]}),
+        (["--revision", "1e5"], {"revision": "1e5"}),
+        (["--max-num-queued-tokens", "32K"], {"max_num_queued_tokens": 32_768}),
+        (["--cudagraph-capture-sizes", "1", "2"], {"cudagraph_capture_sizes": [1, 2]}),
+        (["--allowed-origins", '["*"]'], {"allowed_origins": ["*"]}),
+        (["--eplb-config", '{"window_size": 1k}'], {"eplb_config": {"window_size": 1000}}),
+        (["--no-enable-eplb", "--enable-sleep-mode"], {"enable_eplb": False, "enable_sleep_mode": True}),
+        (["--hf-token"], {"hf_token": True}),
+        (["--hf-token", "abc"], {"hf_token": "abc"}),
+    ],
+)
+def test_a_flag_that_changes_no_plan_is_read_as_strictly(words: list[str], stated: dict[str, Any]) -> None:
+    assert flags(*words) == stated
+
+
+def test_every_kind_is_that_of_a_flag_some_release_has() -> None:
+    assert OTHER_KINDS.keys() <= known_arguments().keys()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--kv-cache-memory-bytes", "64GB"], "write 64G (powers of 1024) or 64g (powers of 1000)"),
+        (["--kv-cache-memory-bytes", "64 gib"], "write 64G (powers of 1024) or 64g"),
+        (["--kv-cache-memory-bytes", "1.5GB"], "; write 1.5g (powers of 1000)"),
+        (["--max-model-len", "128kb"], "write 128K (powers of 1024) or 128k"),
+        (["--block-size", "16k"], "this flag takes no suffix: write the number out"),
+        (["--max-loras", "1K"], "this flag takes no suffix: write the number out"),
+    ],
+)
+def test_a_size_as_people_write_it_is_told_how_the_engine_reads_one(words: list[str], said: str) -> None:
+    with pytest.raises(Usage) as caught:
         flags(*words)
     assert said in str(caught.value)
 
