@@ -9,6 +9,7 @@ from vllm_0_29 import (
     block_size,
     cache_dtype,
     config_checks,
+    connectors,
     draft_modules,
     drafts,
     facts,
@@ -50,6 +51,7 @@ RULES = Rules(
     architectures=facts.ARCHITECTURES,
     unserved=facts.UNSERVED,
     check_deployment=config_checks.check_deployment,
+    check_nixl=connectors.check_nixl,
     draft_architectures=facts.DRAFT_ARCHITECTURES,
     first_runner_methods=drafts.FIRST_RUNNER,
     speculative_keys=drafts.KEYS,
@@ -99,6 +101,7 @@ RULES = Rules(
     window_pages=pages.window_pages,
     prefix_cacheable=pool.prefix_cacheable,
     kernel_block_check=kernels.kernel_block_check,
+    check_block_size=pool.check_block_size,
     pool=pool.pool,
 )
 

@@ -10,6 +10,8 @@ from typing import Final
 
 import msgspec
 
+from rulespack.kv.specs import DTYPE_BYTES
+
 PLAIN: Final = frozenset({"auto", "float16", "bfloat16"})
 FP8: Final = frozenset({"fp8", "fp8_e4m3"})
 NVFP4: Final = frozenset({"nvfp4", "nvfp4_4over6"})
@@ -119,6 +121,12 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
     check_packing: Callable[[str], None] = lambda cache_dtype: None
     head_slots: Callable[[str, int], int] = lambda cache_dtype, heads: heads
     content_bytes: Callable[[str, int, int, int], int] = lambda cache_dtype, k, v, element: (k + v) * element
+
+
+def element_bytes(cache_dtype: str, model_dtype: str) -> int:
+    """Bytes of one value in a cache of this dtype string: the model's own, those of a stated dtype, or a packed one."""
+    stored = model_dtype if cache_dtype == "auto" else cache_dtype
+    return DTYPE_BYTES[stored] if cache_dtype in PLAIN else 1
 
 
 def is_quantized(cache_dtype: str) -> bool:

@@ -10,8 +10,7 @@ import msgspec
 from rulespack.errors import engine_refuses
 from rulespack.kv.pages import cdiv
 from rulespack.kv.plan import Reason
-from rulespack.kv.specs import DTYPE_BYTES
-from vllm_0_29.backend_terms import Backend, Want
+from vllm_0_29.backend_terms import Backend, Want, element_bytes
 from vllm_0_29.backends import model_dtype, wants
 from vllm_0_29.model import STATE_LAYERS
 from vllm_0_29.rules import Sizes
@@ -100,7 +99,7 @@ def _cover_skipped(
     backend, want = first
     size = sizes.block_size
     heads = max(1, model.kv_heads // deployment.tensor_parallel_size)
-    own = DTYPE_BYTES[model_dtype(model, deployment)]
+    own = model_dtype(model, deployment)
     backend.check_packing(dtype.value)
     primary = _token_bytes(backend, dtype.value, heads, model.head_size, own)
     skipped = _token_bytes(backend, "auto", heads, model.head_size, own)
@@ -129,8 +128,8 @@ def _cover_skipped(
     )
 
 
-def _token_bytes(backend: Backend, cache_dtype: str, heads: int, head_size: int, own: int) -> int:
-    element = own if cache_dtype in ("auto", "float16", "bfloat16") else 1
+def _token_bytes(backend: Backend, cache_dtype: str, heads: int, head_size: int, own: str) -> int:
+    element = element_bytes(cache_dtype, own)
     content = backend.content_bytes(cache_dtype, head_size, head_size, element)
     return backend.head_slots(cache_dtype, heads) * content
 

@@ -14,14 +14,13 @@ from rulespack.errors import BadDeployment, Refused, engine_refuses, not_modelle
 from rulespack.graph.canonical import canonical_json
 from vllm_0_29 import arguments
 from vllm_0_29.backends import check_backend_arguments
+from vllm_0_29.connectors import check_transfer
 from vllm_0_29.drafts import check_stages as check_draft_stages
 from vllm_0_29.drafts import speculative_tokens
 from vllm_0_29.environment import check_switches
-from vllm_0_29.manager import connector_name
 from vllm_0_29.scheduler import prefix_caching
 from vllm_0_29.value_checks import (
     check_choices,
-    check_connector_keys,
     check_flash_attn_version,
     check_float16,
     check_quantized_dtype,
@@ -48,7 +47,6 @@ USAGE_CONTEXTS: Final = (
     "OPENAI_BATCH_RUNNER",
     "ENGINE_CONTEXT",
 )
-CONNECTOR_ROLES: Final = ("kv_producer", "kv_consumer", "kv_both")
 #: The algorithms the release infers a method from where a ModelOpt checkpoint states one in a file of its own.
 MODELOPT_ALGORITHMS: Final = frozenset({"FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "NVFP4"})
 #: Compute-capability major versions whose backends are modelled.
@@ -113,8 +111,6 @@ def _dtype_names(rules: Rules, model: Model, deployment: Deployment) -> None:
         raise invalid("nvfp4-without-mla", f"kv_cache_dtype {asked} is not supported for latent attention")
     if deployment.dtype not in MODEL_DTYPES:
         raise invalid("model-dtype-accepted", f"dtype {deployment.dtype!r} is none of {', '.join(MODEL_DTYPES)}")
-    if asked in ("float16", "bfloat16") and asked != model.dtype and deployment.dtype == "auto":
-        raise not_modelled("cache-dtype-is-model-dtype", f"a {asked} cache for a {model.dtype} model is not modelled")
 
 
 def _heads(rules: Rules, model: Model, deployment: Deployment) -> None:
@@ -233,36 +229,12 @@ def _overrides(rules: Rules, model: Model, deployment: Deployment) -> None:
 def _parallel(rules: Rules, model: Model, deployment: Deployment) -> None:
     if deployment.prefill_context_parallel_size > 1:
         raise not_modelled("pcp-modelled", "prefill context parallelism is not modelled")
-    interleave = deployment.cp_kv_cache_interleave_size
-    if interleave not in (None, 1) and deployment.decode_context_parallel_size > 1:
-        raise not_modelled("interleave-modelled", "cp_kv_cache_interleave_size above 1 is not modelled")
     if deployment.distributed_executor_backend == "external_launcher":
         raise not_modelled("external-launcher-modelled", "the external_launcher executor is not modelled")
     if deployment.pipeline_parallel_size > model.num_layers:
         raise not_modelled(
             "stages-hold-layers", f"{deployment.pipeline_parallel_size} pipeline stages for {model.num_layers} layers"
         )
-
-
-def _connector(rules: Rules, model: Model, deployment: Deployment) -> None:
-    name = connector_name(rules, deployment)
-    config = deployment.kv_transfer_config
-    if config is None:
-        return
-    role = config.get("kv_role")
-    if role is not None and role not in CONNECTOR_ROLES:
-        raise invalid("connector-role-accepted", f"kv_role {role!r} is none of {', '.join(CONNECTOR_ROLES)}")
-    if name is None and role is not None:
-        raise invalid("connector-named", "kv_transfer_config states a role and no kv_connector")
-    if name is not None and role is None:
-        raise invalid("connector-role-stated", f"the KV connector {name} needs a kv_role")
-    if name is not None and name.startswith("Nixl") and deployment.decode_context_parallel_size > 1:
-        if not model.mla or deployment.decode_context_parallel_size != deployment.tensor_parallel_size:
-            raise invalid(
-                "nixl-dcp",
-                "NIXL takes decode context parallelism only over all tensor-parallel ranks, and a latent cache",
-                "vllm/config/vllm.py: VllmConfig.__post_init__",
-            )
 
 
 def _mamba(rules: Rules, model: Model, deployment: Deployment) -> None:
@@ -281,10 +253,6 @@ def _mamba(rules: Rules, model: Model, deployment: Deployment) -> None:
                 "mamba_block_size can be stated with prefix caching only",
                 "vllm/config/vllm.py: VllmConfig.validate_mamba_block_size",
             )
-    if not model.states and (mode not in (None, "none") or deployment.mamba_block_size is not None):
-        raise not_modelled(
-            "mamba-flags-modelled", "mamba_cache_mode and mamba_block_size are not modelled for a model without state"
-        )
 
 
 def _backend(rules: Rules, model: Model, deployment: Deployment) -> None:
@@ -301,7 +269,6 @@ STATED_CHECKS: Final[tuple[Check, ...]] = (
     _environment,
     check_switches,
     check_choices,
-    check_connector_keys,
     check_flash_attn_version,
     _overrides,
     _drafts,
@@ -311,7 +278,7 @@ STATED_CHECKS: Final[tuple[Check, ...]] = (
     _parallel,
     _heads,
     _backend,
-    _connector,
+    check_transfer,
     _mamba,
 )
 

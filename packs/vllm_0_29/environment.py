@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 RUNNER: Final = "VLLM_USE_V2_MODEL_RUNNER"
 CUBINS: Final = "VLLM_HAS_FLASHINFER_CUBIN"
 CHUNKED: Final = "VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE"
+SIMPLE_OFFLOAD: Final = "VLLM_USE_SIMPLE_KV_OFFLOAD"
 
 
 def switch(deployment: Deployment, name: str) -> bool | None:
@@ -25,7 +26,7 @@ def switch(deployment: Deployment, name: str) -> bool | None:
 def check_switches(rules: Rules, model: Model, deployment: Deployment) -> None:
     """Every switch is an integer. Refused by the engine for the model runner's, which every configuration reads; by
     the pack for the others, which are read only where something asks for them."""
-    for name in (RUNNER, CUBINS, CHUNKED):
+    for name in (RUNNER, CUBINS, CHUNKED, SIMPLE_OFFLOAD):
         said = deployment.env.get(name)
         if said is None or _is_integer(said):
             continue

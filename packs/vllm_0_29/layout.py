@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from rulespack.errors import engine_refuses
 from rulespack.kv.plan import Reason
-from vllm_0_29.manager import connector_name
+from vllm_0_29.connectors import wanted_layout
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
@@ -59,7 +59,7 @@ def layout(
                 SOURCE,
             )
     asked = deployment.env.get("VLLM_KV_CACHE_LAYOUT")
-    wanted = _connector_layout(rules, model, deployment)
+    wanted = wanted_layout(rules, model, deployment) if asked is None else None
     if asked is not None:
         chosen, because = OLD_NAMES.get(asked, asked), "VLLM_KV_CACHE_LAYOUT says so"
         if chosen not in candidates:
@@ -92,11 +92,3 @@ def _common(declared: list[tuple[str, ...]]) -> Sequence[str]:
             "layout-common", "ValueError", "specs", f"no KV cache layout serves every backend: {declared}", SOURCE
         )
     return sorted(shared, key=lambda name: -firsts[name])
-
-
-def _connector_layout(rules: Rules, model: Model, deployment: Deployment) -> str | None:
-    name = connector_name(rules, deployment)
-    if name is None:
-        return None
-    connector = rules.connectors[name]
-    return None if model.mla and connector.layout_spares_mla else connector.layout

@@ -11,9 +11,9 @@ from rulespack.errors import engine_refuses, not_modelled
 from rulespack.hooks import OwnedCaches
 from rulespack.kv.plan import Reason
 from rulespack.kv.specs import Spec, with_block_size
+from vllm_0_29.connectors import transfer
 from vllm_0_29.drafts import drops_blocks
 from vllm_0_29.environment import CHUNKED, switch
-from vllm_0_29.words import meant
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
@@ -42,8 +42,9 @@ def hybrid_manager(rules: Rules, model: Model, deployment: Deployment, reasons: 
     chunked = any(cls.chunk is not None for cls in model.classes)
     drafts = chunked and drops_blocks(model, deployment)
     barred = drafts or (chunked and switch(deployment, CHUNKED) is False)
-    connector = connector_name(rules, deployment)
-    keeps = connector is None or rules.connectors[connector].hybrid
+    running = transfer(rules, model, deployment)
+    connector = None if running is None else running.name
+    keeps = running is None or running.hybrid
     if asked is None:
         on = not barred and keeps
         because = (
@@ -73,34 +74,6 @@ def hybrid_manager(rules: Rules, model: Model, deployment: Deployment, reasons: 
             )
     reasons.append(Reason("hybrid-kv-cache-manager", on, {"asked_off": asked, "connector": connector}, because, SOURCE))
     return on
-
-
-def connector_name(rules: Rules, deployment: Deployment) -> str | None:
-    """The KV connector's name, None without one. Refused where the release has no such connector."""
-    if deployment.kv_offloading_size is not None:
-        raise not_modelled(
-            "kv-offloading-size", "kv_offloading_size is not modelled; state the connector it stands for"
-        )
-    config = deployment.kv_transfer_config
-    if config is None:
-        return None
-    name = config.get("kv_connector")
-    if not isinstance(name, str):
-        return None
-    if "kv_connector_module_path" in config or name == "MultiConnector":
-        raise not_modelled("connector-modelled", f"the KV connector {name} of your own module is not modelled")
-    if name in rules.unmodelled_connectors:
-        raise not_modelled("connector-modelled", f"the KV connector {name} keeps caches of its own: not modelled")
-    if name not in rules.connectors:
-        raise engine_refuses(
-            "connector-known",
-            "ValidationError",
-            "config",
-            f"{name} is no KV connector of vLLM {rules.release}; there are: {', '.join(rules.connectors)}"
-            f"{meant(name, rules.connectors)}",
-            "vllm/distributed/kv_transfer/kv_connector/factory.py: KVConnectorFactory",
-        )
-    return name
 
 
 def promote(rules: Rules, owned: OwnedCaches) -> OwnedCaches:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from rulespack.errors import engine_refuses, not_modelled
-from rulespack.hooks import Grouping, OwnedCaches, Pool, Resolution
+from rulespack.hooks import CacheGroup, Grouping, OwnedCaches, Pool, Resolution
 from rulespack.kv.plan import Capacity, Reason
+from vllm_0_29.connectors import stated as transfer_stated
 from vllm_0_29.kernels import dcp_check
+from vllm_0_29.scheduler import mm_prefix
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 RINGS = frozenset({"CircularBufferSpec", "KpoolTailSpec"})
 
 CHECK_SOURCE = "vllm/v1/core/kv_cache_utils.py: get_kv_cache_configs"
+BLOCK_SOURCE = "vllm/config/vllm.py: VllmConfig.validate_block_size"
 SIZES_SOURCE = "vllm/v1/core/kv_cache_utils.py: resolve_kv_cache_block_sizes"
 CAPACITY_SOURCE = "vllm/v1/core/kv_cache_utils.py: get_kv_cache_capacity"
 
@@ -48,6 +51,7 @@ def pool(
     blocks = [count.at(length) for count in pages]
     reasons: list[Reason] = []
     num_blocks = check_memory(deployment, grouping, sum(blocks), length)
+    rules.check_block_size(model, deployment, resolution, grouping.groups)
     rules.kernel_block_check(rules, model, deployment, resolution, owned, grouping.groups)
     dcp_check(rules, deployment, resolution)
     scheduler, hashed = scheduler_sizes(rules, deployment, resolution, owned, grouping)
@@ -80,6 +84,49 @@ def pool(
         capacity=capacity,
         reasons=tuple(reasons),
     )
+
+
+def check_block_size(
+    model: Model, deployment: Deployment, resolution: Resolution, groups: Sequence[CacheGroup]
+) -> None:
+    """Refused by the engine: a smallest block that is not whole interleaved runs of a shared cache, unless a connector
+    aligns them; and states aligned to blocks where images are not scheduled in pieces."""
+    if not transfer_stated(deployment):
+        check_interleave(deployment, groups)
+    check_aligned_states(model, deployment, resolution)
+
+
+def check_interleave(deployment: Deployment, groups: Sequence[CacheGroup]) -> None:
+    """Refused by the engine: a smallest block that is not whole interleaved runs of a cache shared over ranks."""
+    run = deployment.cp_kv_cache_interleave_size
+    if run in (None, 1) or deployment.decode_context_parallel_size == 1:
+        return
+    sizes = [group.spec.block_size for group in groups if prefix_cacheable(group.spec)]
+    block = min(sizes or [group.spec.block_size for group in groups])
+    if block % run:
+        raise engine_refuses(
+            "block-holds-interleaved-runs",
+            "AssertionError",
+            "engine",
+            f"a block of {block} tokens is not whole runs of cp_kv_cache_interleave_size {run}",
+            BLOCK_SOURCE,
+        )
+
+
+def check_aligned_states(model: Model, deployment: Deployment, resolution: Resolution) -> None:
+    """Refused by the engine: the mode that aligns states to blocks, whether or not the model has any, where images are
+    not scheduled in pieces."""
+    if resolution.resolved.mamba_cache_mode != "align":
+        return
+    if deployment.stated.get("disable_chunked_mm_input") or mm_prefix(model, deployment):
+        raise engine_refuses(
+            "align-needs-image-chunks",
+            "AssertionError",
+            "engine",
+            "the mamba cache mode align needs images to be scheduled in pieces, which disable_chunked_mm_input and "
+            "images that attend in both directions forbid",
+            BLOCK_SOURCE,
+        )
 
 
 def check_stages_hold(grouping: Grouping) -> None:
@@ -157,7 +204,7 @@ def scheduler_sizes(
     states = [(group.spec.members or group.spec.type) == "MambaSpec" for group in groups]
     sizes = [group.spec.block_size * (1 if state else dcp) for group, state in zip(groups, states, strict=True)]
     scheduler = lcm(*sizes)
-    if not resolution.resolved.enable_prefix_caching and deployment.kv_transfer_config is None:
+    if not resolution.resolved.enable_prefix_caching and not transfer_stated(deployment):
         return scheduler, scheduler
     if any(states) and resolution.resolved.mamba_cache_mode != "align":
         return scheduler, scheduler

@@ -49,10 +49,6 @@ LINES: Final[Mapping[str, Line]] = {
             "check_deployment",
         ),
         cache_dtype_accepted=("kv_cache_dtype must be one of the release's names.", "cache_dtypes"),
-        cache_dtype_is_model_dtype=(
-            "A 16-bit cache in another dtype than the model's own is not modelled.",
-            "check_deployment",
-        ),
         nvfp4_without_mla=("Latent attention takes no nvfp4 cache but as packed records.", "check_deployment"),
         model_dtype_accepted=("dtype must be one of the release's names.", "check_deployment"),
         quantized_model_dtype=(
@@ -77,7 +73,8 @@ LINES: Final[Mapping[str, Line]] = {
             "Limits on images are not modelled where images attend in both directions.",
             "check_deployment",
         ),
-        connector_named=("A KV transfer that states a role must name its connector.", "check_deployment"),
+        connector_named=("A KV transfer must name its connector.", "check_deployment"),
+        connector_has_parts=("A MultiConnector must list its parts.", "check_deployment"),
         connector_role_accepted=("kv_role must be one of the release's.", "check_deployment"),
         connector_role_stated=("A KV connector needs a role.", "check_deployment"),
         connector_known=("The KV connector must be one the release has.", "connectors hybrid_manager"),
@@ -85,19 +82,12 @@ LINES: Final[Mapping[str, Line]] = {
             "Some KV connectors, and those of a user's own module, are not modelled.",
             "unmodelled_connectors",
         ),
-        kv_offloading_size=("Offloading by size alone is not modelled: name the connector.", "hybrid_manager"),
-        nixl_dcp=(
-            "NIXL takes decode context parallelism over all tensor-parallel ranks only, and a latent cache.",
-            "check_deployment",
-        ),
+        nixl_dcp=("NIXL takes decode context parallelism over all its ranks only, and a latent cache.", "check_nixl"),
+        nixl_pcp=("NIXL takes no prefill context parallelism.", "check_nixl"),
         mamba_mode_accepted=("mamba_cache_mode must be one of the release's.", "check_deployment"),
         mamba_dtype_accepted=("The dtypes of recurrent state must be among the release's.", "check_deployment"),
         mamba_block_size_needs_prefix_caching=(
             "mamba_block_size can be stated with prefix caching only.",
-            "check_deployment",
-        ),
-        mamba_flags_modelled=(
-            "Flags of recurrent state are not modelled for a model without any.",
             "check_deployment",
         ),
     ),
@@ -160,7 +150,6 @@ LINES: Final[Mapping[str, Line]] = {
             "check_deployment",
         ),
         pcp_modelled=("Prefill context parallelism is not modelled.", "check_deployment"),
-        interleave_modelled=("Interleaving a shared context in larger pieces is not modelled.", "check_deployment"),
         external_launcher_modelled=("The external launcher is not modelled.", "check_deployment"),
     ),
     **topic(
@@ -293,6 +282,15 @@ LINES: Final[Mapping[str, Line]] = {
             "Some kernel block of every backend of a group must divide the group's block.",
             "kernel_block_check backends",
         ),
+        block_holds_interleaved_runs=(
+            "The smallest block of a cache shared over ranks must hold whole interleaved runs.",
+            "check_block_size",
+        ),
+        align_needs_image_chunks=(
+            "States are not aligned to blocks where images are not scheduled in pieces.",
+            "check_block_size",
+        ),
+        connector_parts_share_layout=("The parts of a MultiConnector must prefer one layout.", "layout connectors"),
         kv_cache_layout=(
             "The order of layer, block, head, token and content in memory.",
             "layout backends connectors",

@@ -84,6 +84,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     architectures: Mapping[str, Architecture]
     unserved: Mapping[str, Unserved]
     check_deployment: Callable[[Rules, Model, Deployment], None]
+    check_nixl: Callable[[Model, Deployment], None]
 
     # drafts
     draft_architectures: Mapping[str, Architecture]
@@ -149,4 +150,5 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     window_pages: Callable[[Deployment, Resolution, Spec], PageCount]
     prefix_cacheable: Callable[[Spec], bool]
     kernel_block_check: Callable[[Rules, Model, Deployment, Resolution, OwnedCaches, Sequence[CacheGroup]], None]
+    check_block_size: Callable[[Model, Deployment, Resolution, Sequence[CacheGroup]], None]
     pool: Callable[[Rules, Model, Deployment, Resolution, OwnedCaches, Grouping, Sequence[PageCount]], Pool]

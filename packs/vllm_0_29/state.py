@@ -9,7 +9,8 @@ from rulespack.errors import engine_refuses, not_modelled
 from rulespack.graph.state import StateTensor, Uneven, state_tensors
 from rulespack.kv.pages import cdiv
 from rulespack.kv.plan import Reason
-from rulespack.kv.specs import DTYPE_BYTES, Spec
+from rulespack.kv.specs import Spec
+from vllm_0_29.backend_terms import element_bytes
 from vllm_0_29.backends import model_dtype
 from vllm_0_29.drafts import speculative_tokens
 from vllm_0_29.model import REPLICATED_STATE
@@ -49,21 +50,13 @@ def mamba_mode(
     Without prefix caching one state serves a request whatever its length; with it a state is kept at block boundaries:
     ``align`` at the last one, ``all`` at each, where the class can.
     """
-    asked, given = deployment.mamba_cache_mode or "none", deployment.mamba_block_size
+    given = deployment.mamba_block_size
+    mode, because = settled_mode(model, deployment)
     if not model.states:
-        return asked, given
-    facts = model.architecture.state
-    assert facts is not None
+        return mode, given
     if not prefix_caching(model, deployment):
-        mode, because = "none", "prefix caching is off"
         start = length if given is None else given
     else:
-        mode, because = asked, "as asked"
-        if mode == "none" or (mode == "all" and not facts.caches_prefixes):
-            mode, because = (
-                "align",
-                "the default with prefix caching" if asked == "none" else "the class cannot keep all",
-            )
         if mode == "align" and not chunked_prefill(model, deployment):
             raise engine_refuses(
                 "align-needs-chunks",
@@ -75,6 +68,21 @@ def mamba_mode(
         start = (deployment.block_size or 16) if given is None else given
     reasons.append(Reason("mamba-cache-mode", mode, {"asked": deployment.mamba_cache_mode}, because, MODE_SOURCE))
     return mode, start
+
+
+def settled_mode(model: Model, deployment: Deployment) -> tuple[str, str]:
+    """The mamba cache mode, and why; what was asked where there is no recurrent state to keep."""
+    asked = deployment.mamba_cache_mode or "none"
+    facts = model.architecture.state
+    if not model.states or facts is None:
+        return asked, "as asked"
+    if not prefix_caching(model, deployment):
+        return "none", "prefix caching is off"
+    if asked == "none":
+        return "align", "the default with prefix caching"
+    if asked == "all" and not facts.caches_prefixes:
+        return "align", "the class cannot keep all"
+    return asked, "as asked"
 
 
 def tensors(
@@ -178,7 +186,7 @@ def aligned(
 def token_bytes(model: Model, deployment: Deployment, backend: Backend, want: Want) -> int:
     """Bytes of one token in one attention layer, the model's heads on one rank in the engine's cache dtype."""
     dtype = want.model_cache_dtype
-    element = DTYPE_BYTES[want.dtype] if dtype in ("auto", "float16", "bfloat16") else 1
+    element = element_bytes(dtype, want.dtype)
     if model.mla:
         return model.head_size * element
     if dtype.startswith("turboquant_") and deployment.kv_cache_dtype_skip_layers:

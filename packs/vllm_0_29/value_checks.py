@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from rulespack.errors import Refused, engine_refuses, not_modelled
 from vllm_0_29.backends import model_dtype
-from vllm_0_29.words import meant
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
@@ -34,22 +33,6 @@ SOURCES: Final = {
     "kv_offloading_backend": "vllm/config/cache.py: KVOffloadingBackend",
     "config_format": "vllm/transformers_utils/config.py: get_config_parser",
 }
-#: Keys of ``kv_transfer_config`` (``vllm/config/kv_transfer.py: KVTransferConfig``).
-CONNECTOR_KEYS: Final = (
-    "kv_connector",
-    "engine_id",
-    "kv_buffer_device",
-    "kv_buffer_size",
-    "kv_role",
-    "kv_rank",
-    "kv_parallel_size",
-    "kv_ip",
-    "kv_port",
-    "kv_connector_extra_config",
-    "kv_connector_module_path",
-    "enable_permute_local_kv",
-    "kv_load_failure_policy",
-)
 #: ``vllm/config/attention.py: AttentionConfig.flash_attn_version``.
 FLASH_ATTN_VERSIONS: Final = (2, 3, 4)
 
@@ -85,17 +68,6 @@ def check_choices(rules: Rules, model: Model, deployment: Deployment) -> None:
             f"gpu_memory_utilization {share} is no share above 0 and up to 1",
             "vllm/config/cache.py: CacheConfig.gpu_memory_utilization",
         )
-
-
-def check_connector_keys(rules: Rules, model: Model, deployment: Deployment) -> None:
-    """``kv_transfer_config`` has no other keys than the release's."""
-    for key in deployment.kv_transfer_config or ():
-        if key not in CONNECTOR_KEYS:
-            raise invalid(
-                "connector-key-known",
-                f"vLLM {rules.release} has no kv_transfer_config.{key}{meant(key, CONNECTOR_KEYS)}",
-                "vllm/config/kv_transfer.py: KVTransferConfig",
-            )
 
 
 def invalid(rule: str, reason: str, source: str) -> Refused:

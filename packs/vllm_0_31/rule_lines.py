@@ -29,6 +29,10 @@ LINES: Final[Mapping[str, Line]] = {
     ),
     **topic(
         LENGTHS,
+        model_runner_keeps_all_states=(
+            "The second model runner does not support the mamba cache mode all.",
+            "model_runner",
+        ),
         async_scheduling_runner=(
             "The first model runner does not schedule asynchronously over pipeline stages.",
             "async_scheduling",

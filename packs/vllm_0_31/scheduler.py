@@ -1,4 +1,5 @@
-"""Asynchronous scheduling in vLLM 0.31.0: not with pipeline stages under the first model runner."""
+"""The scheduler in vLLM 0.31.0: the second model runner keeps no state for every block, and the first does not schedule
+asynchronously over pipeline stages."""
 
 from __future__ import annotations
 
@@ -7,11 +8,33 @@ from typing import TYPE_CHECKING
 from rulespack.errors import engine_refuses
 from rulespack.kv.plan import Reason
 from vllm_0_29 import scheduler as earlier
+from vllm_0_29.environment import RUNNER, switch
+from vllm_0_29.state import settled_mode
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
     from vllm_0_29.model import Model
     from vllm_0_29.rules import Reasons, Rules
+
+
+def model_runner(rules: Rules, model: Model, deployment: Deployment, reasons: Reasons) -> int:
+    """As before, and the first where the mamba cache mode is ``all``, whether or not the model has recurrent state.
+
+    Refused by the engine where the environment forces the second there.
+    """
+    if deployment.mamba_cache_mode != "all" or settled_mode(model, deployment)[0] != "all":
+        return earlier.model_runner(rules, model, deployment, reasons)
+    if switch(deployment, RUNNER):
+        raise engine_refuses(
+            "model-runner-keeps-all-states",
+            "ValidationError",
+            "config",
+            "the second model runner does not support the mamba cache mode all",
+            "vllm/config/vllm.py: VllmConfig._get_v2_model_runner_unsupported_features",
+        )
+    because = "the second does not support the mamba cache mode all"
+    reasons.append(Reason("model-runner", 1, {}, because, earlier.RUNNER_SOURCE))
+    return 1
 
 
 def async_scheduling(rules: Rules, model: Model, deployment: Deployment, runner: int, reasons: Reasons) -> bool:

@@ -164,8 +164,10 @@ def test_a_value_the_release_rejects_is_its_refusal(release: str, stated: dict[s
         ({"hf_overrides": {"num_hidden_layers": 2}}, "hf-overrides-modelled"),
         ({"quantization": "fp8"}, "quantization-as-checkpoint"),
         ({"attention_config": {"use_trtllm_attention": True}}, "attention-config-modelled"),
-        ({"kv_offloading_size": 4.0}, "kv-offloading-size"),
-        ({"kv_transfer_config": {"kv_connector": "MultiConnector", "kv_role": "kv_both"}}, "connector-modelled"),
+        (
+            {"kv_transfer_config": {"kv_connector": "Mine", "kv_role": "kv_both", "kv_connector_module_path": "mine"}},
+            "connector-modelled",
+        ),
         ({"max_model_len": -1}, "auto-fit-memory"),
         ({"gpu": {"capability": "7.5", "memory_bytes": 16 * GIB}}, "capability-modelled"),
     ],
