@@ -50,7 +50,7 @@ def pool(
     check_counted(pages)
     blocks = [count.at(length) for count in pages]
     reasons: list[Reason] = []
-    num_blocks = check_memory(deployment, grouping, sum(blocks), length)
+    num_blocks = check_memory(deployment, grouping, pages, sum(blocks), length)
     rules.check_block_size(model, deployment, resolution, grouping.groups)
     rules.kernel_block_check(rules, model, deployment, resolution, owned, grouping.groups)
     dcp_check(rules, deployment, resolution)
@@ -156,25 +156,25 @@ def check_counted(pages: Sequence[PageCount]) -> None:
             )
 
 
-def check_memory(deployment: Deployment, grouping: Grouping, needed: int, length: int) -> int | None:
-    """The number of blocks of the pool, None where no memory was stated.
+def check_memory(
+    deployment: Deployment, grouping: Grouping, pages: Sequence[PageCount], needed: int, length: int
+) -> int | None:
+    """The number of blocks of the pool, None where no memory was stated; ``needed`` are those of one request.
 
     The smallest stage decides; ``num_gpu_blocks_override`` stands instead of what the memory would hold.
     """
-    costs = [stage.bytes_per_block for stage in grouping.stages or ()] or [grouping.bytes_per_block]
-    override, memory = deployment.num_gpu_blocks_override, deployment.kv_cache_memory_bytes
-    if override is None and memory is None:
+    if not memory_stated(deployment):
         return None
     counts = []
-    for cost in filter(None, costs):
-        available = override * cost if override is not None else (memory or 0)
+    for cost in costs(grouping):
+        available = at_hand(deployment, cost)
         usable = available - cost
         if usable <= 0:
             raise engine_refuses(
                 "memory-for-blocks",
                 "ValueError",
                 "groups",
-                f"{available} bytes hold no block beside the null block",
+                f"{available} bytes hold no block beside the null block; {remedy(deployment, grouping, pages, length)}",
                 CHECK_SOURCE,
             )
         if needed * cost > usable:
@@ -182,11 +182,53 @@ def check_memory(deployment: Deployment, grouping: Grouping, needed: int, length
                 "memory-for-one-request",
                 "ValueError",
                 "groups",
-                f"one request of {length} tokens needs {needed * cost} bytes of KV cache, and {usable} are at hand",
+                f"one request of {length} tokens needs {needed * cost} bytes of KV cache, and {usable} are at hand; "
+                f"{remedy(deployment, grouping, pages, length)}",
                 CHECK_SOURCE,
             )
         counts.append(available // cost)
     return min(counts, default=1)
+
+
+def memory_stated(deployment: Deployment) -> bool:
+    """Whether the deployment says how large the pool is."""
+    return deployment.kv_cache_memory_bytes is not None or deployment.num_gpu_blocks_override is not None
+
+
+def costs(grouping: Grouping) -> list[int]:
+    """What a block costs on each pipeline stage that holds caches, in bytes."""
+    every = [stage.bytes_per_block for stage in grouping.stages or ()] or [grouping.bytes_per_block]
+    return [cost for cost in every if cost]
+
+
+def at_hand(deployment: Deployment, cost: int) -> int:
+    """The bytes of the pool of a stage whose blocks cost ``cost``."""
+    override = deployment.num_gpu_blocks_override
+    return override * cost if override is not None else deployment.kv_cache_memory_bytes or 0
+
+
+def longest_held(deployment: Deployment, grouping: Grouping, pages: Sequence[PageCount], longest: int) -> int:
+    """The longest request the stated memory holds on every stage, at most ``longest`` tokens; 0 where it holds none."""
+    for cost in costs(grouping):
+        usable = at_hand(deployment, cost) - cost
+        low, high = 0, longest
+        while low < high:
+            middle = (low + high + 1) // 2
+            held = sum(count.at(middle) for count in pages) * cost <= usable
+            low, high = (middle, high) if held else (low, middle - 1)
+        longest = low
+    return longest
+
+
+def remedy(deployment: Deployment, grouping: Grouping, pages: Sequence[PageCount], length: int) -> str:
+    """What to state so that the memory holds one request: more of it, or a shorter request where one fits."""
+    blocks = sum(count.at(length) for count in pages) + 1  # and the null block
+    if deployment.num_gpu_blocks_override is not None:
+        more = f"raise num_gpu_blocks_override to {blocks} or more"
+    else:
+        more = f"raise kv_cache_memory_bytes to {blocks * max(costs(grouping))} or more"
+    held = longest_held(deployment, grouping, pages, length)
+    return f"{more}, or lower max_model_len to {held} or less" if held else more
 
 
 def scheduler_sizes(
@@ -250,28 +292,15 @@ def auto_fitted(
     """
     check_stages_hold(grouping)
     check_counted(pages)
-    memory, override = deployment.kv_cache_memory_bytes, deployment.num_gpu_blocks_override
-    if memory is None and override is None:
+    if not memory_stated(deployment):
         raise not_modelled("auto-fit-memory", "max_model_len auto depends on memory: state kv_cache_memory_bytes")
-    costs = [stage.bytes_per_block for stage in grouping.stages or ()] or [grouping.bytes_per_block]
-    longest = resolution.resolved.max_model_len
-
-    def fits(length: int, cost: int) -> bool:
-        available = (override * cost if override is not None else (memory or 0)) - cost
-        return sum(count.at(length) for count in pages) * cost <= available
-
-    for cost in filter(None, costs):
-        low, high = 0, longest
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if fits(middle, cost) else (low, middle - 1)
-        longest = low
+    longest = longest_held(deployment, grouping, pages, resolution.resolved.max_model_len)
     if longest == 0:
         raise engine_refuses(
             "auto-fit-one-token",
             "ValueError",
             "groups",
-            "the stated memory does not hold a request of one token",
+            f"the stated memory does not hold a request of one token; {remedy(deployment, grouping, pages, 1)}",
             CHECK_SOURCE,
         )
     return msgspec.structs.replace(

@@ -194,7 +194,7 @@ def test_a_flag_may_stand_before_the_model(run: Run) -> None:
         "--format=json",
     )
     plan = json.loads(run(*words).out)
-    assert plan["deployment"] == {"gpu": "B200", "served_model_name": "ours", "tensor_parallel_size": 2}
+    assert plan["deployment"] == {"gpu": "B200", "served_model_name": ["ours"], "tensor_parallel_size": 2}
 
 
 def test_a_gpu_of_ones_own_and_the_environment(run: Run) -> None:
