@@ -26,7 +26,7 @@ from vllm_0_29.value_checks import (
     check_quantized_dtype,
     check_skip_layers,
 )
-from vllm_0_29.words import meant
+from vllm_0_29.words import meant, meant_variable
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
@@ -174,8 +174,9 @@ def _environment(rules: Rules, model: Model, deployment: Deployment) -> None:
                 "environment-modelled", f"the environment variable {name} could change the plan and is not modelled"
             )
         if name not in rules.environment_inert:
-            near = meant(name, [*rules.environment, *rules.environment_inert])
-            raise BadDeployment(f"env.{name}: vLLM {rules.release} has no such environment variable{near}")
+            near = meant_variable(name, [*rules.environment, *rules.environment_inert])
+            said = near or " and ignores it: leave it out"
+            raise BadDeployment(f"env.{name}: vLLM {rules.release} has no such environment variable{said}")
     asked = deployment.env.get("VLLM_KV_CACHE_LAYOUT")
     if asked is not None and asked not in rules.layout_names:
         raise engine_refuses(
