@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from rulespack.errors import engine_refuses, not_modelled
 from rulespack.graph.vocabulary import LATENT_KINDS
@@ -10,8 +13,9 @@ from rulespack.hooks import CacheDtype, LayerBackend
 from rulespack.kv.plan import Reason
 from vllm_0_29.backend_facts import NOT_MODELLED, fa4_built
 from vllm_0_29.backend_terms import TURBOQUANT, Backend, Want, objections
-from vllm_0_29.drafts import chooses_backend
+from vllm_0_29.draft_layers import AS_TARGET, TAKEN_FOR_STATED, Own
 from vllm_0_29.environment import CUBINS, switch
+from vllm_0_29.model import is_sparse
 from vllm_0_29.scheduler import mm_prefix
 from vllm_0_29.words import meant
 
@@ -29,6 +33,9 @@ SCALED_METHODS = frozenset({"fp8", "modelopt", "modelopt_fp4", "modelopt_mxfp8"}
 #: Layer classes that ask the selector; any other is handed its backend by the model.
 SELECTING = frozenset({"Attention", "ChunkedLocalAttention", "MLAAttention"})
 
+#: Layer classes that read a compressed-tensors checkpoint's cache scheme.
+SCHEME_READERS = frozenset({"Attention", "ChunkedLocalAttention"})
+
 
 def select_backends(
     rules: Rules, model: Model, deployment: Deployment, dtype: CacheDtype, reasons: Reasons
@@ -39,40 +46,89 @@ def select_backends(
     (``chunked_local_attention.py: ChunkedLocalAttention.__init__``).
     """
     skipped = rules.skip_layers(model, deployment, dtype.layers)
+    drafts = AS_TARGET if model.draft is None else settled(rules, model, deployment)
     chosen = []
     for cls, caches in zip(model.classes, model.members, strict=True):
+        own = drafts if cls.draft else AS_TARGET
+        value = dtype.value if own.cache_dtype is None else own.cache_dtype
+        layers = dtype.layers if own.cache_dtype is None else own.cache_dtype
         if cls.layer_class not in SELECTING:
-            kept = "auto" if model.architecture.cache_dtype_ignored else dtype.layers
-            name = serving(rules, model, deployment, cls, kept, dtype.value, reasons)
+            kept = "auto" if model.architecture.cache_dtype_ignored else layers
+            name = serving(rules, model, deployment, cls, kept, value, reasons)
             reasons.append(
                 Reason("attention-backend", name, {"layer": cls.layer_class}, "the model hands it to the layer", SOURCE)
             )
             chosen.append(LayerBackend(caches, name, kept))
             continue
         if not skipped:
-            parts = [(caches, dtype.layers)]
+            parts = [(caches, layers)]
         else:
-            parts = _parted(model, cls, caches, skipped, dtype.layers)
+            parts = _parted(model, cls, caches, skipped, layers)
         for part, layer_dtype in parts:
-            selecting = dtype.value if cls.layer_class == "ChunkedLocalAttention" else layer_dtype
-            name = serving(rules, model, deployment, cls, selecting, dtype.value, reasons)
+            selecting = value if cls.layer_class == "ChunkedLocalAttention" else layer_dtype
+            name = serving(rules, model, deployment, cls, selecting, value, reasons, own)
             _check_packed(name, layer_dtype)
-            _check_scales(model, cls, layer_dtype)
+            _check_scales(model, deployment, cls, layer_dtype)
             chosen.append(LayerBackend(part, name, layer_dtype))
     return tuple(sorted(chosen, key=lambda part: part.caches[0])) if len(chosen) > 1 else tuple(chosen)
 
 
-def _check_scales(model: Model, cls: CacheClass, layer_dtype: str) -> None:
+def settled(rules: Rules, model: Model, deployment: Deployment) -> Own:
+    """What a draft's layers are built with, its own cache dtype as they leave it: a cache scheme of the checkpoint
+    turns ``auto`` into fp8, sparse layers turn what they find into the record their backend keeps."""
+    own, draft = rules.draft_layers(rules, model, deployment), model.draft
+    if draft is None or (own.cache_dtype is None and own.backend is None):
+        return own
+    drafts = [cls for cls in model.classes if cls.draft]
+    # A module in the target's checkpoint is built of the target's layers, also where it keeps but some of their caches.
+    sparse = [cls for cls in drafts if is_sparse(cls)] if draft.separate else model.sparse
+    if own.backend is not None and any(cls.layer_class in rules.model_backends for cls in sparse):
+        _check_handed(rules, model, deployment, own.backend, sparse)
+    if own.cache_dtype == "auto" and not draft.separate:
+        scheme = model.quantization is not None and model.quantization.kv_cache_scheme
+        if scheme and any(cls.layer_class in SCHEME_READERS for cls in drafts):
+            own = Own("fp8", own.backend, own.free)
+    if own.cache_dtype is not None:
+        for cls in sparse:
+            value = own.cache_dtype
+            name = serving(rules, model, deployment, cls, value, value, [], own)
+            kept = rules.backends[name].canonical(value, deployment.gpu.capability)
+            own = Own(kept, own.backend, own.free)
+    return own
+
+
+def _check_handed(
+    rules: Rules, model: Model, deployment: Deployment, backend: str, sparse: Sequence[CacheClass]
+) -> None:
+    """Refused by the pack: a draft whose model class would hand its layers another backend than the target's."""
+    stated = {name: value for name, value in deployment.stated.items() if name != "attention_config"}
+    other = type(deployment)(**{**stated, "attention_backend": backend})
+    for cls in sparse:
+        handed = rules.model_backends.get(cls.layer_class)
+        if handed is None:
+            continue
+        names = {handed(rules, model, asked, cls, "fp8") for asked in (deployment, other)}
+        if len(names) > 1:
+            raise not_modelled(
+                "backend-modelled", f"{model.architecture_name} beside a draft on {backend} of its own is not modelled"
+            )
+
+
+def _check_scales(model: Model, deployment: Deployment, cls: CacheClass, layer_dtype: str) -> None:
     """Refused by the engine: a cache in fp8_e5m2 where the checkpoint's method brings scales for the cache, as an
     ordinary layer's does unless it is compressed-tensors without a cache scheme or a mix without a cache format."""
-    quantization = model.quantization
-    if layer_dtype != "fp8_e5m2" or quantization is None or cls.layer_class == "MLAAttention":
+    if layer_dtype != "fp8_e5m2" or cls.layer_class == "MLAAttention":
         return
-    method = quantization.method
+    quantization, method = model.quantization, None
+    if cls.draft and model.draft is not None:
+        quantization, method = model.draft.quantization, (deployment.speculative_config or {}).get("quantization")
+    if quantization is None and method is None:
+        return
+    method = method or (quantization.method if quantization is not None else None)
     scaled = (
         method in SCALED_METHODS
-        or (method == "compressed-tensors" and quantization.kv_cache_scheme)
-        or (method == "modelopt_mixed" and quantization.kv_cache_algorithm == "FP8")
+        or (quantization is not None and method == "compressed-tensors" and quantization.kv_cache_scheme)
+        or (quantization is not None and method == "modelopt_mixed" and quantization.kv_cache_algorithm == "FP8")
     )
     if scaled:
         raise engine_refuses(
@@ -102,23 +158,40 @@ def _parted(
     """A class's caches parted into those that keep the cache dtype and those that are skipped."""
     if cls.window is not None and "sliding_window" in skipped:
         return [(caches, "auto")]
-    plain = tuple(i for i in caches if str(model.layer_of[i]) in skipped)
-    rest = tuple(i for i in caches if str(model.layer_of[i]) not in skipped)
+    plain = tuple(i for i in caches if str(named_layer(model, i)) in skipped)
+    rest = tuple(i for i in caches if i not in plain)
     return [(part, kept) for part, kept in ((rest, value), (plain, "auto")) if part]
 
 
+def named_layer(model: Model, cache: int) -> int:
+    """The layer index in a cache's name."""
+    first = model.first_draft
+    if first is None or cache < first or model.draft is None:
+        return model.layer_of[cache]
+    return model.draft.layers[cache - first]
+
+
 def serving(
-    rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, layer_dtype: str, value: str, reasons: Reasons
+    rules: Rules,
+    model: Model,
+    deployment: Deployment,
+    cls: CacheClass,
+    layer_dtype: str,
+    value: str,
+    reasons: Reasons,
+    own: Own = AS_TARGET,
 ) -> str:
     """The backend of a class whose layers carry ``layer_dtype`` while the engine's cache dtype is ``value``: the one
-    the model hands to it, else the one that is selected. Refused by the engine where there is none."""
+    the model hands to it, else the one that is selected; ``own`` is what a draft's layers are built with. Refused by
+    the engine where there is none."""
     handed = rules.model_backends.get(cls.layer_class)
     if handed is not None:
         return handed(rules, model, deployment, cls, value)
     want = wants(rules, model, deployment, cls, layer_dtype, value)
-    free = chooses_backend(rules, model, cls)
+    if own.cache_dtype is not None and want.block_size is None:
+        want = msgspec.structs.replace(want, block_size=TAKEN_FOR_STATED)
     hooked = hooked_backend(model, deployment)
-    return constructed(rules.backends[select(rules, deployment, want, reasons, free=free, hooked=hooked)], want)
+    return constructed(rules.backends[select(rules, deployment, want, reasons, own=own, hooked=hooked)], want)
 
 
 def wants(rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, layer_dtype: str, value: str) -> Want:
@@ -162,16 +235,16 @@ def select(
     want: Want,
     reasons: Reasons,
     *,
-    free: bool = False,
+    own: Own = AS_TARGET,
     hooked: str | None = None,
 ) -> str:
     """The backend's name: the one that was forced where it can serve the layer, else the first that can.
 
-    A ``free`` layer is not bound by what was forced; ``hooked`` is what the model's class forces where nothing was.
+    ``own`` is what a draft's layers are built with; ``hooked`` is what the model's class forces where nothing was.
     Refused by the engine where the forced one cannot, or none can.
     """
-    asked = forced_backend(deployment)
-    forced = None if free else asked or hooked
+    asked = own.backend or (None if own.free else forced_backend(deployment))
+    forced = asked or (None if own.free else hooked)
     inputs = {"head_size": want.head_size, "cache_dtype": want.cache_dtype, "block_size": want.block_size}
     if forced is not None:
         backend = rules.backends.get(forced)

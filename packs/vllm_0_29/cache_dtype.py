@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from rulespack.errors import Refused
 from rulespack.hooks import CacheDtype
 from rulespack.kv.plan import Reason
-from vllm_0_29.backends import serving
+from vllm_0_29.backends import SCHEME_READERS, serving
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
@@ -19,9 +19,6 @@ MODELOPT_SOURCE = "vllm/utils/torch_utils.py: resolve_kv_cache_dtype_string"
 SCHEME_SOURCE = "vllm/model_executor/layers/attention/attention.py: Attention.__init__"
 CANONICAL_SOURCE = "vllm/model_executor/layers/attention/mla_attention.py: _canonicalize_sparse_mla_kv_cache_dtype"
 SKIP_SOURCE = "vllm/model_executor/layers/attention/attention.py: Attention.__init__"
-
-#: Layer classes that read a compressed-tensors checkpoint's cache scheme.
-SCHEME_READERS: Final = frozenset({"Attention", "ChunkedLocalAttention"})
 
 #: What a ModelOpt checkpoint's cache format makes of ``auto``.
 MODELOPT_FORMATS: Final = {"FP8": "fp8_e4m3", "NVFP4": "nvfp4"}

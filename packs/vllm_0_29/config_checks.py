@@ -15,6 +15,7 @@ from rulespack.graph.canonical import canonical_json
 from vllm_0_29 import arguments
 from vllm_0_29.backends import check_backend_arguments
 from vllm_0_29.connectors import check_transfer
+from vllm_0_29.draft_checks import check_stated
 from vllm_0_29.drafts import check_stages as check_draft_stages
 from vllm_0_29.drafts import speculative_tokens
 from vllm_0_29.environment import check_switches
@@ -198,6 +199,7 @@ def _drafts(rules: Rules, model: Model, deployment: Deployment) -> None:
     if draft is None:
         return
     speculative_tokens(model, deployment)
+    check_stated(rules, model, deployment)
     check_draft_stages(rules, model, deployment)
     if draft.separate and deployment.decode_context_parallel_size > 1:
         raise not_modelled("draft-with-dcp", "a draft model under decode context parallelism is not modelled")

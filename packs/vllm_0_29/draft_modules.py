@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from rulespack.errors import Refused, engine_refuses, not_modelled
-from rulespack.graph.model import ModelGraph, Stack
+from rulespack.graph.model import GroupedGEMM, ModelGraph, Stack
 from rulespack.graph.stack import layers, uses
-from vllm_0_29.drafts import CACHELESS, CACHELESS_HEADS, SOURCE, invalid
+from vllm_0_29.draft_keys import SOURCE, invalid
+from vllm_0_29.drafts import CACHELESS, CACHELESS_HEADS
 from vllm_0_29.model import Architecture, CacheClass, Draft, Model, class_key, class_of_cache
 from vllm_0_29.stages import PARTITION, layers_of_stages
 
@@ -91,7 +92,8 @@ def _no_module(model: Model, method: str) -> Refused:
 def separate_draft(rules: Rules, model: Model, draft: ModelGraph, method: str, deployment: Deployment) -> Draft:
     """A draft checkpoint of its own, by its own architecture's names, counted on from the target's layers."""
     name = draft.globals_.architecture or ""
-    if method == "draft_model" and draft.globals_.vocab_size != model.vocabulary:
+    shared = not (deployment.speculative_config or {}).get("use_heterogeneous_vocab")
+    if method == "draft_model" and shared and draft.globals_.vocab_size != model.vocabulary:
         raise invalid(
             "draft-vocabulary",
             f"the draft has {draft.globals_.vocab_size} tokens in its vocabulary, the target {model.vocabulary}",
@@ -136,18 +138,30 @@ def _draft(
     first: int = 0,
 ) -> Draft:
     order = {cache: position for position, cache in enumerate(architecture.caches)}
-    owned = [use for use in uses(graph, layers(graph, stack)[:count]) if use.cache.owned and use.layer >= first]
+    held = layers(graph, stack)[:count]
+    owned = [use for use in uses(graph, held) if use.cache.owned and use.layer >= first]
     owned.sort(key=lambda use: (use.layer, order.get(use.cache.name, 0)))
     indexed = {use.layer for use in owned if use.cache.kind == "index"}
-    names, classes = [], []
+    names, classes, indices = [], [], []
     for use in owned:
         called = architecture.caches.get(use.cache.name)
         if called is None:
             raise not_modelled("cache-modelled", f"the draft's cache {use.cache.name!r} is not one {method} keeps")
         names.append(f"{architecture.prefix}{offset + use.layer}{called.suffix}")
+        indices.append(offset + use.layer)
         named = class_of_cache(architecture, called, use, indexed=use.layer in indexed)
         classes.append(CacheClass(named, use.node, use.cache, draft=True))
-    return Draft(method=method, names=tuple(names), classes=tuple(classes), default_tokens=default, modules=modules)
+    nodes = (node for layer in held for node in layer.nodes)
+    return Draft(
+        method=method,
+        names=tuple(names),
+        classes=tuple(classes),
+        default_tokens=default,
+        modules=modules,
+        experts=max((node.experts for node in nodes if isinstance(node, GroupedGEMM)), default=0),
+        quantization=graph.globals_.quantization,
+        layers=tuple(indices),
+    )
 
 
 def drafted(model: Model, draft: Draft) -> Model:

@@ -8,16 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from rulespack.errors import Refused, engine_refuses, not_modelled
+from rulespack.errors import engine_refuses
 from rulespack.kv.plan import Reason
-from vllm_0_29.model import CacheClass, Draft, Model
+from vllm_0_29.draft_keys import PLAIN, SOURCE, check_values, invalid
+from vllm_0_29.model import Draft, Model
 from vllm_0_29.words import meant
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
     from vllm_0_29.rules import Rules
-
-SOURCE = "vllm/config/speculative.py: SpeculativeConfig.__post_init__"
 
 #: Methods whose drafter lives beside the target's hidden states.
 EAGLE_LIKE: Final = frozenset({"eagle", "eagle3", "mtp", "dflash", "dspark"})
@@ -32,35 +31,6 @@ FIRST_RUNNER: Final = CACHELESS | {"draft_model", "custom_class"}
 READ_INNER_STATES: Final = frozenset({"eagle3", "dflash", "dspark"})
 #: Methods whose draft's backend is selected whatever is forced on the target.
 CHOOSE_THEIR_BACKEND: Final = frozenset({"dflash", "dspark", "draft_model"})
-
-#: Keys of ``speculative_config`` the release has, those that are read here, and those that cannot change a plan.
-KEYS: Final = frozenset(
-    """
-    enforce_eager num_speculative_tokens model method draft_tensor_parallel_size tensor_parallel_size quantization
-    moe_backend attention_backend kv_cache_dtype max_model_len revision code_revision index_share_for_mtp_iteration
-    disable_padded_drafter_batch use_local_argmax_reduction use_heterogeneous_vocab prompt_lookup_max prompt_lookup_min
-    parallel_drafting target_model_config target_parallel_config num_speculative_tokens_per_batch_size
-    draft_model_config draft_parallel_config suffix_decoding_max_tree_depth suffix_decoding_max_cached_requests
-    suffix_decoding_max_spec_factor suffix_decoding_min_token_prob draft_load_config rejection_sample_method
-    synthetic_acceptance_rates synthetic_acceptance_length enable_adaptive_verification draft_sample_method
-    dspark_draft_topk
-    """.split()
-)
-READ: Final = frozenset(
-    {
-        "method",
-        "model",
-        "num_speculative_tokens",
-        "disable_eagle_block_drop",
-        "suffix_decoding_max_tree_depth",
-    }
-)
-INERT: Final = frozenset(
-    """
-    revision code_revision prompt_lookup_max prompt_lookup_min draft_load_config draft_sample_method
-    suffix_decoding_max_cached_requests suffix_decoding_max_spec_factor suffix_decoding_min_token_prob
-    """.split()
-)
 
 #: What a draft's path says of its method; the first that is found counts, and before what is stated.
 NAMED_METHODS: Final = (("eagle-", "eagle"), ("eagle3", "eagle3"), ("dflash", "dflash"), ("dspark", "dspark"))
@@ -78,11 +48,8 @@ def method_of(rules: Rules, deployment: Deployment) -> str | None:
     config = deployment.speculative_config
     if config is None:
         return None
-    for key in config:
-        if key not in rules.speculative_keys:
-            raise invalid("speculative-key-known", f"vLLM {rules.release} has no speculative_config.{key}")
-        if key not in READ and key not in INERT:
-            raise not_modelled("speculative-config-modelled", f"speculative_config.{key} is not modelled")
+    if len(config) > len(PLAIN) or not PLAIN.issuperset(config):
+        check_values(rules, config)
     method, named = config.get("method"), config.get("model")
     if method is not None and (not isinstance(method, str) or method not in rules.speculative_methods):
         near = meant(method, rules.speculative_methods)
@@ -179,11 +146,6 @@ def check_inner_states(rules: Rules, model: Model, deployment: Deployment) -> No
         )
 
 
-def chooses_backend(rules: Rules, model: Model, cls: CacheClass) -> bool:
-    """Whether a class is a draft's whose backend is selected whatever is forced on the target."""
-    return cls.draft and model.draft is not None and model.draft.method in rules.own_backend_methods
-
-
 def extra_retained_tokens(model: Model, tokens: int) -> int:
     """Tokens windows keep longer: one less than drafted, where several prediction modules run one after another."""
     draft = model.draft
@@ -232,8 +194,3 @@ def last_group(model: Model, groups: Sequence[Sequence[int]]) -> frozenset[int]:
     """The group that holds the last registered cache."""
     last = len(model.names) - 1
     return frozenset(i for i, caches in enumerate(groups) if last in caches)
-
-
-def invalid(rule: str, reason: str) -> Refused:
-    """A refusal of the release's own reading of ``speculative_config``."""
-    return engine_refuses(rule, "ValidationError", "config", reason, SOURCE)

@@ -77,12 +77,13 @@ def max_model_len(rules: Rules, model: Model, deployment: Deployment, reasons: R
             length = int(derived)
     else:
         length, why = asked, "as asked"
-        _check_admitted(asked, derived, positions.model_max_length, deployment)
+        check_admitted(asked, derived, positions.model_max_length, deployment)
     reasons.append(Reason("max-model-len", length, {"derived": int(derived), "asked": asked}, why, SOURCE))
     return length
 
 
-def _check_admitted(asked: int, derived: float, model_max_length: int | None, deployment: Deployment) -> None:
+def check_admitted(asked: int, derived: float, model_max_length: int | None, deployment: Deployment) -> None:
+    """Refused by the engine where a length is asked that the configuration does not admit."""
     if asked <= derived or (model_max_length is not None and asked <= model_max_length):
         return
     if deployment.env.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "0").strip().lower() in ("1", "true"):

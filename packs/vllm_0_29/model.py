@@ -188,7 +188,8 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     """A drafter: its method, and what its module registers after the target's caches.
 
     ``modules`` is how many prediction modules run one after another; ``default_tokens`` what is drafted where the
-    deployment does not say; ``separate``: a checkpoint of its own.
+    deployment does not say; ``separate``: a checkpoint of its own. ``experts`` and ``quantization`` are the module's.
+    ``layers`` are the indices in its caches' names.
     """
 
     method: str
@@ -198,6 +199,9 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     modules: int = 1
     non_causal: bool = False
     separate: bool = False
+    experts: int = 0
+    quantization: Quantization | None = None
+    layers: tuple[int, ...] = ()
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
@@ -313,7 +317,7 @@ def read_model(graph: ModelGraph, architectures: Mapping[str, Architecture]) -> 
             1,
         ),
         states=tuple(cls for cls in found if cls.layer_class in STATE_LAYERS),
-        sparse=tuple(cls for cls in found if _is_sparse(cls.node) and cls.cache.kind in ("kv", "window")),
+        sparse=tuple(cls for cls in found if is_sparse(cls)),
         vocabulary=graph.globals_.vocab_size,
         hf_overrides=None if graph.derived_from is None else graph.derived_from.hf_overrides,
         tied_head=graph.globals_.tie_word_embeddings,
@@ -332,8 +336,9 @@ def _name(
     return f"{architecture.prefix}{layer}{called.suffix}"
 
 
-def _is_sparse(node: Attention | RecurrentUpdate) -> bool:
-    return isinstance(node, Attention) and node.kind == "sparse_mla"
+def is_sparse(cls: CacheClass) -> bool:
+    """Whether a class keeps the context of sparse attention."""
+    return isinstance(cls.node, Attention) and cls.node.kind == "sparse_mla" and cls.cache.kind in ("kv", "window")
 
 
 def table_key(architecture: Architecture, use: Use) -> str:

@@ -30,6 +30,7 @@ from rulespack.kv.plan import Reason, Resolved
 from rulespack.kv.specs import Spec
 from vllm_0_29.accepts import accepts
 from vllm_0_29.backends import model_dtype
+from vllm_0_29.draft_checks import check_schedule
 from vllm_0_29.draft_modules import drafted, read_draft
 from vllm_0_29.drafts import (
     CACHELESS,
@@ -272,4 +273,7 @@ class Pack:
         fitted = resolution
         if deployment.max_model_len == -1:
             fitted = auto_fitted(resolution, deployment, grouping, pages)
-        return self.rules.pool(self.rules, self._model(graph, deployment), deployment, fitted, owned, grouping, pages)
+        pool = self.rules.pool(self.rules, self._model(graph, deployment), deployment, fitted, owned, grouping, pages)
+        if deployment.speculative_config is not None:
+            check_schedule(deployment)
+        return pool

@@ -338,6 +338,55 @@ LINES: Final[Mapping[str, Line]] = {
             "The target's class must hand the hidden states a draft reads on from stage to stage.",
             "inner_states_over_stages",
         ),
+        speculative_value_accepted=(
+            "A key of speculative_config must have a value of its kind.",
+            "speculative_keys speculative_switches speculative_choices",
+        ),
+        speculative_schedule=(
+            "Numbers of drafted tokens by batch size must go up from a batch of 1 without an overlap.",
+            "",
+        ),
+        synthetic_acceptance=("Synthetic acceptance takes rates or a length, within their bounds.", "check_deployment"),
+        draft_ranks=(
+            "A draft runs on one rank or on the target's.",
+            "draft_checks.draft_tensor_parallel_size",
+        ),
+        draft_length=(
+            "A draft's longest request must not be longer than the target's.",
+            "draft_checks.max_model_len",
+        ),
+        draft_quantization=(
+            "A draft's quantization must be a method the release has.",
+            "draft_checks.quantization",
+        ),
+        draft_local_argmax=(
+            "The draft's class must be able to reduce its logits on every rank apart where that is asked.",
+            "draft_checks.use_local_argmax_reduction modules_reduce_locally",
+        ),
+        draft_vocabularies=(
+            "Vocabularies may differ for a plain draft model that samples greedily.",
+            "draft_checks.use_heterogeneous_vocab",
+        ),
+        draft_shares_index=(
+            "Only multi-token prediction shares its sparse indices between steps.",
+            "draft_checks.index_share_for_mtp_iteration",
+        ),
+        adaptive_verification=(
+            "What adaptive verification goes with: methods, CUDA graphs, one pipeline stage.",
+            "draft_checks.enable_adaptive_verification",
+        ),
+        draft_candidates=(
+            "Only DSpark drafts of Qwen's form take a number of candidates, up to their vocabulary.",
+            "draft_checks.dspark_draft_topk",
+        ),
+        ngram_lookup=(
+            "The shortest n-gram looked up must not be longer than the longest.",
+            "draft_checks.prompt_lookup_min",
+        ),
+        suffix_numbers=(
+            "What suffix decoding takes for its tree, its cache and its thresholds.",
+            "draft_checks.suffix_decoding_max_tree_depth",
+        ),
         draft_with_dcp=("A draft model under decode context parallelism is not modelled.", "check_deployment"),
     ),
     **topic(

@@ -18,9 +18,11 @@ from rulespack.kv.pages import PageCount
 from rulespack.kv.plan import Reason
 from rulespack.kv.specs import Spec
 from vllm_0_29.backend_terms import Backend, Want
+from vllm_0_29.draft_layers import Own
 from vllm_0_29.model import Architecture, CacheClass, Draft, Model, Unserved
 
 if TYPE_CHECKING:
+    from vllm_0_29.draft_checks import Check as DraftCheck
     from vllm_0_29.groups import Aliased
     from vllm_0_29.listing import Line
 
@@ -90,12 +92,18 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     draft_architectures: Mapping[str, Architecture]
     first_runner_methods: frozenset[str]
     speculative_keys: frozenset[str]
+    speculative_switches: frozenset[str]
+    speculative_choices: Mapping[str, frozenset[str]]
+    draft_checks: Mapping[str, DraftCheck]
+    drafts_choose_experts: frozenset[str]
+    modules_reduce_locally: frozenset[str]
     drafts_state_tokens: frozenset[str]
     inner_state_targets: frozenset[str]
     inner_states_over_stages: frozenset[str]
     own_backend_methods: frozenset[str]
     drafts_over_stages: frozenset[str] | None
     own_draft: Callable[[ModelGraph, Model, str], Draft]
+    draft_layers: Callable[[Rules, Model, Deployment], Own]
     draft_groups: Callable[[Model, Deployment, str, Sequence[Sequence[int]]], frozenset[int]]
 
     # lengths and the scheduler

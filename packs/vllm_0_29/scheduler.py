@@ -140,11 +140,12 @@ def async_scheduling(rules: Rules, model: Model, deployment: Deployment, runner:
     """Whether a step is scheduled while the last one runs: on, unless asked off; an encoder's only where asked."""
     asked = deployment.async_scheduling
     method = model.draft.method if model.draft is not None else None
-    barred = method is not None and method not in ASYNCHRONOUS
+    padded = method is None or not (deployment.speculative_config or {}).get("disable_padded_drafter_batch")
+    barred = not padded or (method is not None and method not in ASYNCHRONOUS)
     default = not barred and model.architecture.attends != "encoder_only"
     on, because = default if asked is None else asked, "the default" if asked is None else "as asked"
     if barred:
-        because = f"drafting by {method} does not allow it"
+        because = f"drafting by {method} does not allow it" if padded else "drafts in batches without padding do not"
         if asked:
             raise engine_refuses("async-scheduling-method", "ValidationError", "config", because, ASYNC_SOURCE)
     reasons.append(Reason("async-scheduling", on, {"asked": asked, "method": method}, because, ASYNC_SOURCE))

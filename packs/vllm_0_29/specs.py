@@ -9,6 +9,7 @@ import msgspec
 
 from rulespack.errors import engine_refuses
 from rulespack.kv.specs import DTYPE_BYTES, Spec, attention_spec
+from vllm_0_29.backend_terms import PLAIN
 from vllm_0_29.backends import wants
 
 if TYPE_CHECKING:
@@ -32,6 +33,16 @@ def stored_dtype(cache_dtype: str, model_dtype: str) -> str:
     if cache_dtype in ("float16", "bfloat16"):
         return cache_dtype
     return "int8" if cache_dtype == "int8_per_token_head" else "uint8"
+
+
+def quant_mode(cache_dtype: str) -> str:
+    """What tells the specs of two cache dtypes apart: the format a cache is quantized to, ``auto`` for none
+    (``vllm/v1/kv_cache_interface.py: get_kv_quant_mode``)."""
+    if cache_dtype in PLAIN:
+        return "auto"
+    if cache_dtype.endswith("per_token_head"):
+        return cache_dtype
+    return next((kind for kind in ("fp8", "nvfp4") if cache_dtype.startswith(kind)), cache_dtype)
 
 
 def local_heads(total: int, tensor_parallel_size: int) -> int:
@@ -95,7 +106,7 @@ def attention(
         head_size=node.d_h,
         sliding_window=node.window,
         padded_page=padded,
-        cache_dtype=part.cache_dtype,
+        cache_dtype=quant_mode(part.cache_dtype),
     )
 
 
@@ -116,7 +127,7 @@ def chunked_local_attention(
         num_kv_heads=heads,
         head_size=node.d_h,
         attention_chunk_size=node.attention_chunk_size,
-        cache_dtype=part.cache_dtype,
+        cache_dtype=quant_mode(part.cache_dtype),
     )
 
 
@@ -198,5 +209,5 @@ def plain_keys_values(
         dtype=dtype,
         num_kv_heads=heads,
         head_size=node.d_h,
-        cache_dtype=part.cache_dtype,
+        cache_dtype=quant_mode(part.cache_dtype),
     )

@@ -5,19 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from vllm_0_29 import draft_modules
+from vllm_0_29 import draft_checks, draft_keys, draft_modules
 from vllm_0_29 import drafts as earlier
+from vllm_0_29.draft_layers import AS_TARGET, Own
+from vllm_0_29.draft_layers import draft_layers as earlier_layers
 from vllm_0_31 import deepseek_v41
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
     from rulespack.graph.model import ModelGraph
     from vllm_0_29.model import Draft, Model
+    from vllm_0_29.rules import Rules
 
 #: A draft model of its own runs under the second runner.
 FIRST_RUNNER: Final = earlier.FIRST_RUNNER - {"draft_model"}
-#: The earlier keys, and one that keeps the draft's last blocks.
-KEYS: Final = earlier.KEYS | {"disable_eagle_block_drop"}
+#: The earlier switches, and one that keeps the draft's last blocks.
+SWITCHES: Final = draft_keys.SWITCHES | {"disable_eagle_block_drop"}
+KEYS: Final = draft_keys.KEYS | SWITCHES
+CHOICES: Final = {
+    **draft_keys.CHOICES,
+    "moe_backend": draft_keys.CHOICES["moe_backend"] | {"aiter_triton_mxfp4_bf16", "rdna3"},
+}
+#: Methods whose draft takes a backend of its own for its experts under the second runner.
+CHOOSE_EXPERTS: Final = frozenset({"eagle", "eagle3", "mtp"})
+MODULES_REDUCE_LOCALLY: Final = draft_checks.MODULES_REDUCE_LOCALLY | {"Glm5NextForConditionalGeneration"}
 #: A draft model of its own takes the backend forced on the target.
 CHOOSE_THEIR_BACKEND: Final = earlier.CHOOSE_THEIR_BACKEND - {"draft_model"}
 
@@ -44,5 +55,38 @@ def draft_groups(model: Model, deployment: Deployment, branch: str, groups: Sequ
 def own_draft(graph: ModelGraph, model: Model, method: str) -> Draft:
     """As before; DeepSeek V4.1 drafts by DSpark alone."""
     if method == "mtp" and model.architecture_name == deepseek_v41.NAME:
-        raise earlier.invalid("deepseek-v41-mtp", "DeepSeek V4.1 carries no multi-token predictor; it drafts by dspark")
+        raise draft_keys.invalid(
+            "deepseek-v41-mtp", "DeepSeek V4.1 carries no multi-token predictor; it drafts by dspark"
+        )
     return draft_modules.own_draft(graph, model, method)
+
+
+def draft_layers(rules: Rules, model: Model, deployment: Deployment) -> Own:
+    """As before under the first model runner and for block drafts.
+
+    Under the second a plain draft model is built as the target is, and any other draft takes the backend that is stated
+    for it, else the target's.
+    """
+    draft = model.draft
+    if draft is None or not draft.names:
+        return AS_TARGET
+    if draft.method in rules.own_backend_methods or rules.model_runner(rules, model, deployment, []) == 1:
+        return earlier_layers(rules, model, deployment)
+    if draft.method == "draft_model":
+        return AS_TARGET
+    config = deployment.speculative_config or {}
+    return Own(config.get("kv_cache_dtype"), draft_keys.backend_named(config))
+
+
+def adaptive(rules: Rules, model: Model, deployment: Deployment, draft: Draft, config: draft_checks.Config) -> None:
+    """``enable_adaptive_verification``: with any method that has a drafter, but not without its logits."""
+    if not config["enable_adaptive_verification"]:
+        return
+    if draft.method != "dspark" and config.get("use_local_argmax_reduction"):
+        raise draft_keys.invalid(
+            "adaptive-verification", "adaptive verification reads the logits use_local_argmax_reduction does without"
+        )
+    draft_checks.check_adaptive(deployment)
+
+
+CHECKS: Final = {**draft_checks.CHECKS, "enable_adaptive_verification": adaptive}
