@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from rulespack.graph.caches import entry_bytes
+from rulespack.graph.caches import check_described, entry_bytes
 from rulespack.graph.model import Attention, ModelGraph
 from rulespack.graph.shares import share
-from rulespack.graph.stack import Use, layers, stage_slice, uses
+from rulespack.graph.stack import Use, layers, owned_caches, stage_slice, uses
 from rulespack.graph.state import state_tensors
 from rulespack.graph.vocabulary import LATENT_KINDS
 
@@ -55,11 +55,12 @@ def state_bytes_per_sequence(
     stand for the model's own and for what each layer states; ``cache_dtype`` an engine's name that selects a cache's
     record. ``layers_of_stage`` counts the layers on each stage and must be stated with more than one.
 
-    Raises ValueError for an impossible layout, :class:`~rulespack.graph.state.Uneven` (a ValueError) where the ranks
+    Raises ValueError for an impossible layout and for a cache dtype no cache of the graph names, :class:`~rulespack.graph.state.Uneven` (a ValueError) where the ranks
     cannot share a dimension. Apply ``for_capability`` first where the graph describes several GPU architectures.
     """
     sequence = layers(graph)
     on_stage = range(len(sequence))[stage_slice(len(sequence), pipeline_parallel_size, pipeline_stage, layers_of_stage)]
+    check_described((use.cache for use in owned_caches(graph)), cache_dtype)
     own = graph.globals_.dtype or "bf16"
     recurrent = rings = windows = 0
     for use in uses(graph, sequence):

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 from graph_texts import BASE
 
+import rulespack
 from rulespack.graph.caches import context_bytes_per_token, entry_bytes
 from rulespack.graph.capability import for_capability
 from rulespack.graph.load import inspect_graph, load_graph
 from rulespack.graph.model import Cache
+from rulespack.graph.sequence import state_bytes_per_sequence
 from rulespack.graph.stack import expand, layers, owned_caches, runs, uses
 
 EXAMPLE = Path(__file__).parents[2] / "docs/examples/model-graph-deepseek-v4.1.yaml"
@@ -25,11 +27,21 @@ def test_the_worked_example_is_clean() -> None:
 
 @pytest.mark.parametrize(
     ("family", "cache_dtype", "expected"),
-    [(9, None, 1790), (10, None, 1650), (10, "nvfp4_ds_mla", 1050), (9, "nvfp4_ds_mla", 1790)],
+    [(9, None, 1790), (10, None, 1650), (10, "nvfp4_ds_mla", 1050)],
 )
 def test_the_worked_example_costs_so_many_bytes_a_token(family: int, cache_dtype: str | None, expected: int) -> None:
     graph = for_capability(load_graph(EXAMPLE.read_bytes()), family)
     assert context_bytes_per_token(graph, cache_dtype) == expected
+
+
+def test_a_cache_dtype_the_graph_does_not_name_is_not_guessed() -> None:
+    graph = for_capability(load_graph(EXAMPLE.read_bytes()), 9)
+    dense = rulespack.load_model("gemma-4-26b-a4b")
+    for question in (context_bytes_per_token, lambda of, name: state_bytes_per_sequence(of, cache_dtype=name)):
+        with pytest.raises(ValueError, match=r"under the cache dtype nvfp4_ds_mla; it names none"):
+            question(graph, "nvfp4_ds_mla")
+        with pytest.raises(ValueError, match=r"under the cache dtype fp8"):
+            question(dense, "fp8")
 
 
 def test_the_worked_examples_layers_are_the_models() -> None:
