@@ -55,8 +55,9 @@ def state_bytes_per_sequence(
     stand for the model's own and for what each layer states; ``cache_dtype`` an engine's name that selects a cache's
     record. ``layers_of_stage`` counts the layers on each stage and must be stated with more than one.
 
-    Raises ValueError for an impossible layout and for a cache dtype no cache of the graph names, :class:`~rulespack.graph.state.Uneven` (a ValueError) where the ranks
-    cannot share a dimension. Apply ``for_capability`` first where the graph describes several GPU architectures.
+    Raises ValueError for an impossible layout and for a cache dtype no cache of the graph names,
+    :class:`~rulespack.graph.state.Uneven` (a ValueError) where the ranks cannot share a dimension. Apply
+    ``for_capability`` first where the graph describes several GPU architectures.
     """
     sequence = layers(graph)
     on_stage = range(len(sequence))[stage_slice(len(sequence), pipeline_parallel_size, pipeline_stage, layers_of_stage)]
