@@ -26,6 +26,7 @@ from vllm_0_29 import (
     pool,
     rule_lines,
     scheduler,
+    shared_prefill,
     specs,
     state,
     value_checks,
@@ -54,6 +55,7 @@ RULES = Rules(
     architectures=facts.ARCHITECTURES,
     unserved=facts.UNSERVED,
     check_deployment=config_checks.check_deployment,
+    check_shared_ranks=shared_prefill.check_shared_ranks,
     check_nixl=connectors.check_nixl,
     draft_architectures=facts.DRAFT_ARCHITECTURES,
     first_runner_methods=drafts.FIRST_RUNNER,
@@ -111,6 +113,7 @@ RULES = Rules(
     prefix_cacheable=pool.prefix_cacheable,
     kernel_block_check=kernels.kernel_block_check,
     check_block_size=pool.check_block_size,
+    check_shared_prefill=shared_prefill.check_shared_prefill,
     pool=pool.pool,
 )
 

@@ -178,12 +178,14 @@ def handed(
     layouts: Callable[[tuple[int, int]], tuple[str, ...] | None] = lambda capability: None,
     *,
     mla: bool = True,
+    pcp: bool = False,
     canonical: Callable[[str, tuple[int, int]], str] = lambda cache_dtype, capability: cache_dtype,
 ) -> Backend:
     """A backend that a model hands to its own layers: no layer that selects one can have it."""
     return Backend(
         name=name,
         mla=mla,
+        pcp=pcp,
         admits_capability=lambda capability: True,
         admits_head=_never,
         admits_cache_dtype=_never,

@@ -24,9 +24,11 @@ from vllm_0_29.value_checks import (
     check_choices,
     check_flash_attn_version,
     check_float16,
+    check_item_limits,
     check_quantized_dtype,
     check_skip_layers,
 )
+from vllm_0_29.windows import check_windows
 from vllm_0_29.words import meant, meant_variable
 
 if TYPE_CHECKING:
@@ -116,7 +118,7 @@ def _dtype_names(rules: Rules, model: Model, deployment: Deployment) -> None:
 
 def _heads(rules: Rules, model: Model, deployment: Deployment) -> None:
     tp, dcp = deployment.tensor_parallel_size, deployment.decode_context_parallel_size
-    if tp % dcp:
+    if tp % dcp and deployment.prefill_context_parallel_size == 1:
         raise invalid(
             "dcp-divides-tp",
             f"tensor_parallel_size {tp} is not divisible by decode_context_parallel_size {dcp}",
@@ -219,19 +221,10 @@ def _overrides(rules: Rules, model: Model, deployment: Deployment) -> None:
                 "quantization-as-checkpoint",
                 f"quantization {deployment.quantization!r} over the checkpoint's own ({own or 'none'}) is not modelled",
             )
-    if deployment.disable_sliding_window and any(cls.window is not None for cls in model.classes):
-        raise not_modelled(
-            "disable-sliding-window-modelled", "disable_sliding_window is not modelled for a model with windows"
-        )
-    if deployment.limit_mm_per_prompt is not None and model.multimodal is not None and model.multimodal.prefix_lm:
-        raise not_modelled(
-            "limit-mm-modelled", "limit_mm_per_prompt is not modelled for a model with bidirectional images"
-        )
 
 
 def _parallel(rules: Rules, model: Model, deployment: Deployment) -> None:
-    if deployment.prefill_context_parallel_size > 1:
-        raise not_modelled("pcp-modelled", "prefill context parallelism is not modelled")
+    rules.check_shared_ranks(deployment)
     if deployment.distributed_executor_backend == "external_launcher":
         raise not_modelled("external-launcher-modelled", "the external_launcher executor is not modelled")
     if deployment.pipeline_parallel_size > model.num_layers:
@@ -274,10 +267,12 @@ STATED_CHECKS: Final[tuple[Check, ...]] = (
     check_choices,
     check_flash_attn_version,
     _overrides,
+    check_windows,
     _drafts,
     _dtype_names,
     check_float16,
     check_skip_layers,
+    check_item_limits,
     _parallel,
     _heads,
     _backend,

@@ -102,9 +102,9 @@ def check_transfer(rules: Rules, model: Model, deployment: Deployment) -> None:
     if given is not None:
         _check_config(rules, given)
         if deployment.kv_offloading_size is not None and given.get("kv_connector") is not None:
-            _check_known(rules, deployment, given)  # the offloading connector replaces it after it was looked up
+            _check_known(rules, model, deployment, given)  # the offloading connector replaces it after it was looked up
     config = running(deployment)
-    _check_known(rules, deployment, config)
+    _check_known(rules, model, deployment, config)
     if has_nixl(config):
         rules.check_nixl(model, deployment)
 
@@ -167,7 +167,7 @@ def _check_config(rules: Rules, config: Mapping[str, Any]) -> None:
         raise _invalid("connector-role-stated", f"the KV connector {name} needs a kv_role")
 
 
-def _check_known(rules: Rules, deployment: Deployment, config: Mapping[str, Any]) -> None:
+def _check_known(rules: Rules, model: Model, deployment: Deployment, config: Mapping[str, Any]) -> None:
     """The connector, and each part of one, exists.
 
     The release looks while it decides on the hybrid manager, unless that was stated, and on CUDA graphs, unless they
@@ -185,9 +185,15 @@ def _check_known(rules: Rules, deployment: Deployment, config: Mapping[str, Any]
     if "kv_connector_module_path" in config:
         raise not_modelled("connector-modelled", f"the KV connector {name} of your own module is not modelled")
     if name in rules.unmodelled_connectors:
+        if not any(cls.cache.kind == "index" for cls in model.classes) and not model.sparse:
+            raise _invalid(
+                "connector-needs-sparse-attention",
+                f"the KV connector {name} serves latent attention to chosen tokens alone",
+                "vllm/config/vllm.py: VllmConfig.__post_init__",
+            )
         raise not_modelled("connector-modelled", f"the KV connector {name} keeps caches of its own: not modelled")
     if name == MULTI:
-        _check_parts(rules, deployment, config)
+        _check_parts(rules, model, deployment, config)
     elif name not in rules.connectors:
         if manager_decided and deployment.enforce_eager:
             raise not_modelled(
@@ -203,7 +209,7 @@ def _check_known(rules: Rules, deployment: Deployment, config: Mapping[str, Any]
         )
 
 
-def _check_parts(rules: Rules, deployment: Deployment, config: Mapping[str, Any]) -> None:
+def _check_parts(rules: Rules, model: Model, deployment: Deployment, config: Mapping[str, Any]) -> None:
     """Every part of a MultiConnector is a configuration of its own; without a list of them the release crashes."""
     extra = config.get("kv_connector_extra_config") or {}
     if extra.get(CHILDREN) is None:
@@ -227,7 +233,7 @@ def _check_parts(rules: Rules, deployment: Deployment, config: Mapping[str, Any]
         if deployment.disable_hybrid_kv_cache_manager is not None and deployment.enforce_eager:
             if part["kv_connector"] not in rules.connectors:
                 raise not_modelled("connector-modelled", "such a part without CUDA graphs is not modelled")
-        _check_known(rules, deployment, part)
+        _check_known(rules, model, deployment, part)
 
 
 def _check_seen(deployment: Deployment) -> None:

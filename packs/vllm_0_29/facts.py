@@ -49,6 +49,7 @@ CONNECTORS: Final = {
 }
 
 PLAIN_MODEL: Final = Architecture()
+WINDOWED_MODEL: Final = Architecture(window_from_config=True)
 NESTED_MODEL: Final = Architecture(prefix="language_model.model.layers.")
 #: Classes served through ``vllm/model_executor/models/transformers``.
 TRANSFORMERS_MODEL: Final = Architecture(prefix="", caches={"kv": CacheName(".attn")})
@@ -125,11 +126,15 @@ ARCHITECTURES: Final = (
         "DeepseekV3ForCausalLM": PLAIN_MODEL,
         "Ernie4_5ForCausalLM": PLAIN_MODEL,
         "Ernie4_5_MoeForCausalLM": Architecture(check_stages=check_head_on_last_stage),
-        "Exaone4ForCausalLM": PLAIN_MODEL,
-        "Gemma2ForCausalLM": Architecture(takes_float16=False),
-        "Gemma3ForCausalLM": Architecture(rope_already_applied=True, takes_float16=False),
+        "Exaone4ForCausalLM": WINDOWED_MODEL,
+        "Gemma2ForCausalLM": Architecture(takes_float16=False, window_from_config=True),
+        "Gemma3ForCausalLM": Architecture(rope_already_applied=True, takes_float16=False, window_from_config=True),
         "Gemma3ForConditionalGeneration": Architecture(
-            prefix=NESTED_MODEL.prefix, rope_already_applied=True, takes_float16=False
+            prefix=NESTED_MODEL.prefix,
+            rope_already_applied=True,
+            takes_float16=False,
+            window_from_config=True,
+            items=("image",),
         ),
         "Gemma3nForConditionalGeneration": Architecture(
             prefix=NESTED_MODEL.prefix,
@@ -138,11 +143,18 @@ ARCHITECTURES: Final = (
             pipeline_parallel=False,
         ),
         "Gemma4ForConditionalGeneration": Architecture(
-            prefix=NESTED_MODEL.prefix, counts_windows=True, wide_heads_take_fa4=True
+            prefix=NESTED_MODEL.prefix,
+            counts_windows=True,
+            wide_heads_take_fa4=True,
+            window_from_config=True,
+            items=("image", "video"),
+            optional_items=("audio",),
         ),
         "Glm4MoeForCausalLM": PLAIN_MODEL,
         "Glm4MoeLiteForCausalLM": PLAIN_MODEL,
-        "GptOssForCausalLM": Architecture(caches={"kv": CacheName(".attn.attn")}, replicates_kv_heads=False),
+        "GptOssForCausalLM": Architecture(
+            caches={"kv": CacheName(".attn.attn")}, replicates_kv_heads=False, window_from_config=True
+        ),
         "GraniteMoeForCausalLM": PLAIN_MODEL,
         "HYV3ForCausalLM": PLAIN_MODEL,
         "HunYuanDenseV1ForCausalLM": TRANSFORMERS_MODEL,
@@ -153,11 +165,11 @@ ARCHITECTURES: Final = (
         "MiniCPM3ForCausalLM": PLAIN_MODEL,
         "MiniMaxM2ForCausalLM": PLAIN_MODEL,
         "Mistral3ForConditionalGeneration": NESTED_MODEL,
-        "MistralForCausalLM": PLAIN_MODEL,
+        "MistralForCausalLM": WINDOWED_MODEL,
         "MistralLarge3ForCausalLM": PLAIN_MODEL,
         "MixtralForCausalLM": PLAIN_MODEL,
-        "Olmo3ForCausalLM": TRANSFORMERS_MODEL,
-        "Phi3ForCausalLM": PLAIN_MODEL,
+        "Olmo3ForCausalLM": msgspec.structs.replace(TRANSFORMERS_MODEL, window_from_config=True),
+        "Phi3ForCausalLM": WINDOWED_MODEL,
         "Qwen2ForCausalLM": PLAIN_MODEL,
         "Qwen3ForCausalLM": PLAIN_MODEL,
         "Qwen3MoeForCausalLM": PLAIN_MODEL,

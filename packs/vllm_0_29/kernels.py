@@ -62,16 +62,26 @@ def kernel_block_check(
             )
 
 
-def dcp_check(rules: Rules, deployment: Deployment, resolution: Resolution) -> None:
+def shared_context_check(rules: Rules, deployment: Deployment, resolution: Resolution) -> None:
     """Refused by the engine where a backend cannot give back what decode context parallelism combines by.
 
     ``vllm/v1/worker/cp_utils.py: check_attention_cp_compatibility``; a selector that asks for it leaves nothing to
     refuse.
     """
-    if deployment.decode_context_parallel_size == 1:
+    pcp, dcp = deployment.prefill_context_parallel_size > 1, deployment.decode_context_parallel_size > 1
+    if not pcp and not dcp:
         return
     for part in resolution.backends:
-        if not rules.backends[part.backend].dcp:
+        backend = rules.backends[part.backend]
+        if pcp and not backend.pcp:
+            raise engine_refuses(
+                "backend-shares-prefill",
+                "AssertionError",
+                "worker_kv_cache",
+                f"{part.backend} does not share a prefill over ranks",
+                "vllm/v1/worker/cp_utils.py: check_attention_cp_compatibility",
+            )
+        if dcp and not backend.dcp:
             raise engine_refuses(
                 "backend-returns-lse",
                 "AssertionError",

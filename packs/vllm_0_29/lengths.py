@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from rulespack.errors import engine_refuses, not_modelled
 from rulespack.graph.model import Positions
 from rulespack.kv.plan import Reason
@@ -62,6 +64,8 @@ def max_model_len(rules: Rules, model: Model, deployment: Deployment, reasons: R
     ``VLLM_ALLOW_LONG_MAX_MODEL_LEN`` admits it.
     """
     positions = model.positions
+    if model.disabled_window is not None:
+        positions = _within(positions, model.disabled_window)
     if model.architecture.rope_already_applied:
         stated, key = stated_length(positions)
         derived: float = stated
@@ -77,9 +81,15 @@ def max_model_len(rules: Rules, model: Model, deployment: Deployment, reasons: R
             length = int(derived)
     else:
         length, why = asked, "as asked"
-        check_admitted(asked, derived, positions.model_max_length, deployment)
+        check_admitted(asked, derived, model.positions.model_max_length, deployment)
     reasons.append(Reason("max-model-len", length, {"derived": int(derived), "asked": asked}, why, SOURCE))
     return length
+
+
+def _within(positions: Positions, window: int) -> Positions:
+    """Lengths bounded by a window that was taken out, before rope scaling."""
+    length = min(stated_length(positions)[0], window)
+    return msgspec.structs.replace(positions, max_position_embeddings=length, model_max_length=None)
 
 
 def check_admitted(asked: int, derived: float, model_max_length: int | None, deployment: Deployment) -> None:

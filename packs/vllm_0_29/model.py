@@ -110,6 +110,9 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     ``bfloat16_cache_is_auto``: a bfloat16 cache is taken for ``auto``.
     ``marks_last_group``: the release takes the last registered cache for the draft's, by the model's type.
     ``cache_by_cache``: all layers register their first cache before any registers its second.
+    ``items``: the kinds of item a class takes whose images attend in both directions, ``optional_items`` those that
+    only some of its checkpoints take.
+    ``window_from_config``: every window layer reads the configuration's ``sliding_window``, and nothing else does.
     ``takes_float16``: whether the release runs the model in float16, which it does not where that is unstable.
     ``leading_class``: the class whose layers register first, also where they keep no cache of their own.
     ``check`` refuses deployments the model class cannot have, ``check_stages`` pipeline stages it cannot be cut into,
@@ -128,6 +131,9 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     cache_by_cache: bool = False
     leading_class: str | None = None
     takes_float16: bool = True
+    window_from_config: bool = False
+    items: tuple[str, ...] = ()
+    optional_items: tuple[str, ...] = ()
     cache_dtype_ignored: bool = False
     bfloat16_cache_is_auto: bool = False
     replicates_kv_heads: bool = True
@@ -213,6 +219,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     layer that reads another's cache with that layer. ``states`` are the classes of recurrent state among ``classes``,
     ``sparse`` those that keep the context of sparse attention. ``tied_head``: the head reads the vocabulary table.
     ``shards`` are what tensor parallelism divides. ``first_draft`` is the position of the draft's first cache.
+    ``disabled_window`` is the window in tokens that the deployment took out of every layer, None otherwise.
     """
 
     name: str
@@ -245,6 +252,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     shards: tuple[Shard, ...]
     draft: Draft | None = None
     first_draft: int | None = None
+    disabled_window: int | None = None
 
     @property
     def hybrid(self) -> bool:

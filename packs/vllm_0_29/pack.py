@@ -48,6 +48,7 @@ from vllm_0_29.rules import Rules, Settings
 from vllm_0_29.scheduler import prefix_caching
 from vllm_0_29.shards import check_shards
 from vllm_0_29.stages import PARTITION, stage_of
+from vllm_0_29.windows import windowless
 
 #: How many drafts are kept beside one target.
 KEPT_DRAFTS: Final = 16
@@ -67,15 +68,16 @@ class Pack:
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
         self._target = PerGraph(lambda graph: read_model(graph, rules.architectures))
+        self._windowless = PerGraph(lambda graph: windowless(self._target(graph)))
         self._drafted: PerGraph[dict[object, tuple[ModelGraph | None, Model]]] = PerGraph(lambda graph: {})
         self._last: tuple[ModelGraph, Deployment, Model] | None = None
         self._answered: _Answered | None = None
 
     def _model(self, graph: ModelGraph, deployment: Deployment) -> Model:
         """The graph as the release reads it, with the caches of the deployment's drafter after its own."""
-        model = self._target(graph)
         if deployment.speculative_config is None:
-            return model
+            return (self._windowless if deployment.disable_sliding_window else self._target)(graph)
+        model = self._target(graph)
         last = self._last
         if last is not None and last[0] is graph and last[1] is deployment:  # one plan asks six times
             return last[2]

@@ -12,7 +12,7 @@ from rulespack.errors import engine_refuses, not_modelled
 from rulespack.hooks import CacheGroup, Grouping, OwnedCaches, Pool, Resolution
 from rulespack.kv.plan import Capacity, Reason
 from vllm_0_29.connectors import stated as transfer_stated
-from vllm_0_29.kernels import dcp_check
+from vllm_0_29.kernels import shared_context_check
 from vllm_0_29.scheduler import mm_prefix
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ def pool(
     num_blocks = check_memory(deployment, grouping, pages, sum(blocks), length)
     rules.check_block_size(model, deployment, resolution, grouping.groups)
     rules.kernel_block_check(rules, model, deployment, resolution, owned, grouping.groups)
-    dcp_check(rules, deployment, resolution)
+    shared_context_check(rules, deployment, resolution)
+    rules.check_shared_prefill(model, deployment)
     scheduler, hashed = scheduler_sizes(rules, deployment, resolution, owned, grouping)
     reasons.append(
         Reason(

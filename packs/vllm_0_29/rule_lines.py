@@ -66,12 +66,17 @@ LINES: Final[Mapping[str, Line]] = {
             "check_deployment",
         ),
         disable_sliding_window_modelled=(
-            "Turning sliding windows off is not modelled for a model that has some.",
+            "Turning sliding windows off is modelled for classes that read one window from their configuration.",
             "check_deployment",
         ),
         limit_mm_modelled=(
-            "Limits on images are not modelled where images attend in both directions.",
+            "Limits on items must say whether a model whose images attend in both directions takes any.",
             "check_deployment",
+        ),
+        item_limit_accepted=("A limit on items must be a count, or one among sizes of its kind.", "check_deployment"),
+        connector_needs_sparse_attention=(
+            "A connector of sparse latent caches serves no other.",
+            "unmodelled_connectors",
         ),
         connector_named=("A KV transfer must name its connector.", "check_deployment"),
         connector_has_parts=("A MultiConnector must list its parts.", "check_deployment"),
@@ -149,7 +154,20 @@ LINES: Final[Mapping[str, Line]] = {
             "Decode context parallelism must divide the query heads of a KV head.",
             "check_deployment",
         ),
-        pcp_modelled=("Prefill context parallelism is not modelled.", "check_deployment"),
+        pcp_modelled=(
+            "A prefill shared over ranks is modelled for a latent cache on one stage alone.",
+            "check_shared_ranks check_shared_prefill",
+        ),
+        pcp_without_data_parallelism=(
+            "A prefill shared over ranks does not go with data parallelism.",
+            "check_shared_ranks",
+        ),
+        dcp_spans_pcp=(
+            "A decode context beside a shared prefill spans its ranks, or those of every tensor-parallel part.",
+            "check_shared_ranks",
+        ),
+        backend_shares_prefill=("Every backend must take a prefill shared over ranks.", "backends"),
+        model_runner_shares_prefill=("The first model runner shares no prefill over ranks.", "model_runner"),
         external_launcher_modelled=("The external launcher is not modelled.", "check_deployment"),
     ),
     **topic(

@@ -86,6 +86,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     architectures: Mapping[str, Architecture]
     unserved: Mapping[str, Unserved]
     check_deployment: Callable[[Rules, Model, Deployment], None]
+    check_shared_ranks: Callable[[Deployment], None]
     check_nixl: Callable[[Model, Deployment], None]
 
     # drafts
@@ -159,4 +160,5 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     prefix_cacheable: Callable[[Spec], bool]
     kernel_block_check: Callable[[Rules, Model, Deployment, Resolution, OwnedCaches, Sequence[CacheGroup]], None]
     check_block_size: Callable[[Model, Deployment, Resolution, Sequence[CacheGroup]], None]
+    check_shared_prefill: Callable[[Model, Deployment], None]
     pool: Callable[[Rules, Model, Deployment, Resolution, OwnedCaches, Grouping, Sequence[PageCount]], Pool]

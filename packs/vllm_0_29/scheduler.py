@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from rulespack.errors import engine_refuses
@@ -51,7 +52,26 @@ def prefix_caching(model: Model, deployment: Deployment) -> bool:
 
 def mm_prefix(model: Model, deployment: Deployment) -> bool:
     """Whether images attend within themselves in both directions: such a model, with images admitted."""
-    return model.multimodal is not None and model.multimodal.prefix_lm and not deployment.language_model_only
+    return model.multimodal is not None and model.multimodal.prefix_lm and not text_only(model, deployment)
+
+
+def text_only(model: Model, deployment: Deployment) -> bool | None:
+    """Whether a model with encoders admits no item: told so, or every kind of item limited to none; not where
+    embeddings are taken instead. None where that hangs on a kind that not every checkpoint of the class takes."""
+    if deployment.stated.get("enable_mm_embeds"):
+        return False
+    if deployment.language_model_only:
+        return True
+    limits = deployment.limit_mm_per_prompt
+    if limits is None or not model.architecture.items:
+        return False
+    if not all(_limited_to_none(limits.get(kind)) for kind in model.architecture.items):
+        return False
+    return True if all(_limited_to_none(limits.get(kind)) for kind in model.architecture.optional_items) else None
+
+
+def _limited_to_none(limit: object) -> bool:
+    return (limit.get("count") if isinstance(limit, Mapping) else limit) == 0
 
 
 def batch_sizes(
@@ -132,8 +152,21 @@ def model_runner(rules: Rules, model: Model, deployment: Deployment, reasons: Re
         version, because = 1, f"the second does not draft by {method}"
     if forced is not None:
         version, because = (2 if forced else 1), f"{RUNNER} says so"
+    check_runner(deployment, version)
     reasons.append(Reason("model-runner", version, {}, because, RUNNER_SOURCE))
     return version
+
+
+def check_runner(deployment: Deployment, version: int) -> None:
+    """Refused by the engine: a prefill shared over ranks under the first model runner."""
+    if version == 1 and deployment.prefill_context_parallel_size > 1:
+        raise engine_refuses(
+            "model-runner-shares-prefill",
+            "ValidationError",
+            "config",
+            "the first model runner does not support prefill context parallelism",
+            "vllm/config/vllm.py: VllmConfig._get_v1_model_runner_unsupported_features",
+        )
 
 
 def async_scheduling(rules: Rules, model: Model, deployment: Deployment, runner: int, reasons: Reasons) -> bool:

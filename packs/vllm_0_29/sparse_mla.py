@@ -126,7 +126,7 @@ BACKENDS: Final = {
             combination=sm120_combination,
             canonical=sm120_canonical,
         ),
-        handed("DEEPSEEK_V32_INDEXER", lambda want: Kernel((64,))),
+        handed("DEEPSEEK_V32_INDEXER", lambda want: Kernel((64,)), pcp=True),
     )
 }
 

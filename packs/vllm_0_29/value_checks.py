@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from rulespack.errors import Refused, engine_refuses, not_modelled
 from vllm_0_29.backends import model_dtype
+from vllm_0_29.scheduler import text_only
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
@@ -32,6 +33,12 @@ SOURCES: Final = {
     "all2all_backend": "vllm/config/parallel.py: All2AllBackend",
     "kv_offloading_backend": "vllm/config/cache.py: KVOffloadingBackend",
     "config_format": "vllm/transformers_utils/config.py: get_config_parser",
+}
+#: What a limit on a kind of item may state; any other kind has a count alone (``vllm/config/multimodal.py``).
+ITEM_OPTIONS: Final = {
+    "image": ("count", "width", "height"),
+    "video": ("count", "num_frames", "width", "height"),
+    "audio": ("count", "length"),
 }
 #: ``vllm/config/attention.py: AttentionConfig.flash_attn_version``.
 FLASH_ATTN_VERSIONS: Final = (2, 3, 4)
@@ -85,6 +92,34 @@ def check_flash_attn_version(rules: Rules, model: Model, deployment: Deployment)
             "config",
             f"attention_config.flash_attn_version {version!r} is none of 2, 3, 4",
             "vllm/config/attention.py: AttentionConfig",
+        )
+
+
+def check_item_limits(rules: Rules, model: Model, deployment: Deployment) -> None:
+    """Limits on items of a prompt are counts, or a count among what their kind is profiled by.
+
+    Not modelled: limits that leave open whether a model whose images attend in both directions takes any item.
+    """
+    limits = deployment.limit_mm_per_prompt
+    if limits is None or model.multimodal is None:
+        return
+    for kind, limit in limits.items():
+        options = limit if isinstance(limit, Mapping) else {"count": limit}
+        if not all(type(value) is int for value in options.values()):
+            raise not_modelled("limit-mm-modelled", f"limit_mm_per_prompt.{kind} is not modelled but for whole numbers")
+        known = ITEM_OPTIONS.get(kind, ("count",))
+        wrong = [key for key, value in options.items() if key not in known or value < (0 if key == "count" else 1)]
+        if wrong:
+            raise invalid(
+                "item-limit-accepted",
+                f"limit_mm_per_prompt.{kind} takes {', '.join(known)}, a count from 0 and sizes from 1, not {limit!r}",
+                "vllm/config/multimodal.py: MultiModalConfig.limit_per_prompt",
+            )
+    if model.multimodal.prefix_lm and text_only(model, deployment) is None:
+        raise not_modelled(
+            "limit-mm-modelled",
+            f"limit_mm_per_prompt leaves open whether {model.architecture_name} takes items of every kind: state "
+            f"{', '.join((*model.architecture.items, *model.architecture.optional_items))}",
         )
 
 

@@ -28,6 +28,7 @@ from vllm_0_31 import (
     qwen4_exp,
     rule_lines,
     scheduler,
+    shared_prefill,
     sparse_mla,
     state,
     weights,
@@ -73,6 +74,8 @@ RULES = msgspec.structs.replace(
     model_runner=scheduler.model_runner,
     async_scheduling=scheduler.async_scheduling,
     check_block_size=connectors.check_block_size,
+    check_shared_ranks=shared_prefill.check_shared_ranks,
+    check_shared_prefill=shared_prefill.check_shared_prefill,
     backends={
         **vllm_0_29.RULES.backends,
         **backend_facts.BACKENDS,

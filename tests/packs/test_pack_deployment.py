@@ -160,7 +160,6 @@ def test_a_value_the_release_rejects_is_its_refusal(release: str, stated: dict[s
 @pytest.mark.parametrize(
     ("stated", "rule"),
     [
-        ({"prefill_context_parallel_size": 2}, "pcp-modelled"),
         ({"hf_overrides": {"num_hidden_layers": 2}}, "hf-overrides-modelled"),
         ({"quantization": "fp8"}, "quantization-as-checkpoint"),
         ({"attention_config": {"use_trtllm_attention": True}}, "attention-config-modelled"),

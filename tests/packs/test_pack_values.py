@@ -177,10 +177,13 @@ def test_a_float16_checkpoint_of_such_a_model_is_run_in_bfloat16(release: str) -
     assert stored == {"Gemma2ForCausalLM": {"bfloat16"}, "LlamaForCausalLM": {"float16"}}
 
 
-def test_a_connector_that_keeps_caches_of_its_own_is_refused_by_the_pack() -> None:
-    answer = refused("0.31.0", kv_transfer_config={"kv_connector": "HiSparseConnector", "kv_role": "kv_both"})
+def test_a_connector_of_sparse_caches_serves_no_other_model_and_is_not_modelled_for_one() -> None:
+    asked = {"kv_connector": "HiSparseConnector", "kv_role": "kv_both"}
+    answer = refused("0.31.0", kv_transfer_config=asked)
+    assert (answer.by, answer.rule, answer.stage) == ("engine", "connector-needs-sparse-attention", "config")
+    answer = refused("0.31.0", rulespack.load_model("deepseek-v3.2"), kv_transfer_config=asked)
     assert (answer.by, answer.rule) == ("pack", "connector-modelled")
-    answer = refused("0.29.0", kv_transfer_config={"kv_connector": "HiSparseConnector", "kv_role": "kv_both"})
+    answer = refused("0.29.0", kv_transfer_config=asked)
     assert (answer.by, answer.rule, answer.stage) == ("engine", "connector-known", "config")
 
 
