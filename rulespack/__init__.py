@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rulespack.derive.errors import InvalidConfig
     from rulespack.diff import Comparison, Pair, compare
     from rulespack.engine import Engine, engine
-    from rulespack.errors import BadDeployment, BadGraph, BadPack, Refused, RulespackError, UnknownRelease
+    from rulespack.errors import BadDeployment, BadGraph, BadLength, BadPack, Refused, RulespackError, UnknownRelease
     from rulespack.graph.capability import for_capability
     from rulespack.graph.model import ModelGraph
     from rulespack.graph.problems import InvalidGraph, Problem
@@ -42,6 +42,7 @@ _HOME = {
     "Amount": "rulespack.graph.weights",
     "BadDeployment": "rulespack.errors",
     "BadGraph": "rulespack.errors",
+    "BadLength": "rulespack.errors",
     "BadPack": "rulespack.errors",
     "BadQuestion": "rulespack.batch",
     "Capacity": "rulespack.kv.plan",
@@ -86,6 +87,7 @@ __all__ = [
     "Amount",
     "BadDeployment",
     "BadGraph",
+    "BadLength",
     "BadPack",
     "BadQuestion",
     "Capacity",

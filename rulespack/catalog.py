@@ -53,9 +53,13 @@ def load_model(model: str | Path, hf_overrides: Mapping[str, Any] | None = None)
     ``hf_overrides`` are laid over the configuration before it is translated, the engine argument's own form; a graph
     whose configuration stands beside it is translated anew, and one without stays as it is, which packs then refuse.
 
-    Raises UnknownModel (with the nearest name), InvalidGraph, InvalidConfig.
+    Raises UnknownModel (with the nearest name), InvalidGraph, InvalidConfig, BadDeployment for overrides that are none.
     """
     file = locate(model)
+    if hf_overrides:
+        from rulespack.deployment import Deployment
+
+        hf_overrides = Deployment(hf_overrides=hf_overrides).hf_overrides
     if hf_overrides and file.name == GRAPH_FILE:
         file = next((beside for name in MODEL_FILES[1:] if _exists(beside := file.with_name(name))), file)
     if file.suffix == ".json":
@@ -71,7 +75,9 @@ def load_model(model: str | Path, hf_overrides: Mapping[str, Any] | None = None)
 
 
 def locate(model: str | Path) -> Path:
-    """The file a model is read from. Raises UnknownModel."""
+    """The file a model is read from. Raises UnknownModel, TypeError for what is neither a name nor a path."""
+    if not isinstance(model, (str, Path)):
+        raise TypeError(f"a model is its name or a path, such as 'qwen3-14b', not {model!r} ({type(model).__name__})")
     text = str(model)
     if isinstance(model, str) and model and model not in (".", "..") and not set(model) & set("/\\\0"):
         graph = root() / model / GRAPH_FILE

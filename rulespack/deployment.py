@@ -56,7 +56,12 @@ class _Arguments:
 
     stated: Mapping[str, Any]
 
-    def __init__(self, **arguments: Any) -> None:
+    def __init__(self, *given: object, **arguments: Any) -> None:
+        if given:
+            raise BadDeployment(
+                f"arguments are stated by name, as in Deployment(tensor_parallel_size=2), not as {_named(given[0])}; a "
+                "mapping of them goes to Deployment.of"
+            )
         values = self.__dict__
         values["stated"] = arguments
         for name, value in arguments.items():

@@ -137,9 +137,10 @@ class Engine:
                 pages=pages,
             )
         except Refused as refused:
-            # Stopped while it groups, a release has not parted the groups over its stages yet.
-            whole = refused.stage == "groups"
-            refused.plan = self._assemble(graph, deployment, made, pages, None, whole=whole)
+            if refused.by == "engine":  # what is not modelled has no part that could be relied on
+                # Stopped while it groups, a release has not parted the groups over its stages yet.
+                whole = refused.stage == "groups"
+                refused.plan = self._assemble(graph, deployment, made, pages, None, whole=whole)
             raise
         return self._assemble(graph, deployment, made, pages, pool)
 
@@ -198,7 +199,8 @@ class Engine:
         if not isinstance(graph, ModelGraph):
             raise BadGraph(f"graph: expected a ModelGraph, such as load_model gives, got {type(graph).__name__}")
         if not isinstance(deployment, Deployment):
-            raise BadDeployment(f"deployment: expected a Deployment, got {type(deployment).__name__}")
+            said = f"deployment: expected a Deployment, got {type(deployment).__name__}"
+            raise BadDeployment(f"{said}; Deployment.of makes one of a mapping")
         described = self._described(graph, deployment)
         if deployment.speculative_config is not None:
             deployment = deployment.with_draft(functools.partial(self._draft, deployment))

@@ -27,6 +27,10 @@ class BadGraph(RulespackError):
     """What was given as a model is no graph."""
 
 
+class BadLength(RulespackError, ValueError):
+    """A length in tokens that no request has, or that the plan does not serve."""
+
+
 class UnknownRelease(RulespackError):
     """No installed pack answers for the release that was asked for."""
 

@@ -61,7 +61,7 @@ class Shelf:
 
     def _located(self, model: str | Path) -> Path:
         """The model's file; the catalog's are looked for once, any other may be another from call to call."""
-        if isinstance(model, Path):
+        if not isinstance(model, str):
             return locate(model)
         file = self._named.get(model)
         if file is None:

@@ -50,9 +50,12 @@ def asked(options: argparse.Namespace) -> dict[str, Any]:
 def length(text: str) -> int:
     """A length in tokens, such as 4096 or 32k, for argparse."""
     try:
-        return whole_number(text)
+        tokens = whole_number(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"expected lengths such as 4096 or 32k, got {text!r}") from None
+    if tokens < 1:
+        raise argparse.ArgumentTypeError(f"a request has at least 1 token, got {text!r}")
+    return tokens
 
 
 def check_names(deployment: Deployment, accepted: Sequence[Accepts]) -> None:

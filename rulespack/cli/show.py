@@ -95,7 +95,10 @@ def _held(graph: ModelGraph, options: argparse.Namespace) -> tuple[Parameters, S
         )
         return weights, state_bytes_per_sequence(graph, tensor_parallel_size=ranks)
     except Uneven as error:
-        raise Usage(f"{error.what} {error.size} cannot be shared evenly by {error.ranks} ranks") from None
+        raise Usage(
+            f"{graph.name}: {error.what} {error.size} cannot be shared evenly by {error.ranks} ranks; choose a "
+            f"--tensor-parallel-size that divides {error.size}"
+        ) from None
 
 
 def _ranks(text: str) -> int:

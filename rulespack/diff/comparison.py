@@ -18,6 +18,7 @@ from rulespack.diff.reasons import reason_changes
 from rulespack.engine import Engine, engine
 from rulespack.errors import BadDeployment, Refused
 from rulespack.graph.model import ModelGraph
+from rulespack.kv.plan import read_length
 from rulespack.releases import DEFAULT_ENGINE, resolve
 from rulespack.shelf import asked_graph, shelf
 
@@ -66,7 +67,7 @@ def compare(
     if models is None:
         asked = catalog_models()
     else:
-        asked = [models] if isinstance(models, (str, Path, ModelGraph)) else models
+        asked = models if isinstance(models, Iterable) and not isinstance(models, str) else [models]
     questions = [
         Question(model if isinstance(model, ModelGraph) else asked_graph(model, deployment), deployment, name)
         for model in asked
@@ -89,15 +90,16 @@ def compare_questions(
     tokens: Sequence[int] = TOKENS,
 ) -> Comparison:
     """As :func:`compare`, for pairs of model and deployment that are chosen one by one."""
+    lengths = tuple(read_length("tokens", length) for length in tokens)
     old, new = _engine(old_release, engine), _engine(new_release, engine)
     accepted = old.accepts(), new.accepts()
     return Comparison(
         engine=new.engine,
         old=old.release,
         new=new.release,
-        tokens=tuple(tokens),
+        tokens=lengths,
         accepts=accepts_changes(*accepted),
-        pairs=tuple(_pair(old, new, accepted, question, tokens) for question in questions),
+        pairs=tuple(_pair(old, new, accepted, question, lengths) for question in questions),
     )
 
 
@@ -112,8 +114,18 @@ def _named(
         return {"default": Deployment()}
     if isinstance(deployments, Deployment):
         return {"default": deployments}
+    if not isinstance(deployments, Mapping):
+        raise BadDeployment(
+            f"deployments: expected a Deployment, or names with the arguments of each, got {deployments!r}"
+        )
+    for name, stated in deployments.items():
+        if not isinstance(stated, (Deployment, Mapping)):
+            raise BadDeployment(
+                f"deployments: expected the arguments of the deployment {name!r}, got {stated!r}; one alone is "
+                "Deployment(...)"
+            )
     return {
-        name: stated if isinstance(stated, Deployment) else Deployment.of(stated)
+        str(name): stated if isinstance(stated, Deployment) else Deployment.of(stated)
         for name, stated in deployments.items()
     }
 

@@ -7,10 +7,11 @@ tokens; everything is per rank.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, SupportsIndex
 
 import msgspec
 
+from rulespack.errors import BadLength
 from rulespack.kv.pages import PageCount
 from rulespack.kv.specs import Spec
 
@@ -98,6 +99,16 @@ class Request(msgspec.Struct, frozen=True):
     fixed_bytes: int
 
 
+def read_length(name: str, value: object) -> int:
+    """A length in tokens from any integer, a NumPy one too. Raises BadLength where it is none, or below 1."""
+    if isinstance(value, SupportsIndex) and not isinstance(value, bool):
+        length = value.__index__()
+        if length >= 1:
+            return length
+        raise BadLength(f"{name}: a request has at least 1 token, got {length}")
+    raise BadLength(f"{name}: expected a number of tokens, such as 4096, got {value!r} ({type(value).__name__})")
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """All that a pack answers for one graph and one deployment.
 
@@ -132,13 +143,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def request(self, tokens: int) -> Request:
         """What one request of ``tokens`` tokens pins.
 
-        Raises ValueError where ``tokens`` is below 1 or past ``resolved.max_model_len``: such a request is not served.
+        Raises BadLength where ``tokens`` is no integer, below 1, or past ``resolved.max_model_len``: such a request is
+        not served.
         """
-        if not 1 <= tokens <= self.resolved.max_model_len:
-            raise ValueError(
-                f"a request of {tokens} tokens is not served: the length must be between 1 and max_model_len, "
-                f"{self.resolved.max_model_len}; state a larger max_model_len to ask further"
-            )
+        longest = self.resolved.max_model_len
+        if type(tokens) is not int or not 1 <= tokens <= longest:
+            tokens = read_length("tokens", tokens)
+            if tokens > longest:
+                raise BadLength(
+                    f"tokens: a request of {tokens} tokens is not served, {longest} is max_model_len; state a larger "
+                    "max_model_len to ask further"
+                )
         growing = fixed = 0
         for group in self.groups:
             blocks = group.pages.at(tokens)

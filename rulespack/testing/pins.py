@@ -16,6 +16,7 @@ from rulespack.diff.comparison import answer as answered
 from rulespack.engine import Engine, engine
 from rulespack.errors import RulespackError
 from rulespack.graph.model import ModelGraph
+from rulespack.kv.plan import read_length
 from rulespack.releases import resolve
 from rulespack.shelf import asked_graph
 from rulespack.testing.files import PinFile
@@ -65,7 +66,8 @@ class Pin:
             asked = _deployment(deployment)
             question = Question(self._graph(model, asked), asked)
             other = home if self._other is None else engine(resolve(self._other))
-            self._compare(home, other, question, parts, tuple(tokens), name)
+            lengths = tuple(read_length("tokens", length) for length in tokens)
+            self._compare(home, other, question, parts, lengths, name)
         except (RulespackError, ValueError) as error:
             _fail(str(error))
 

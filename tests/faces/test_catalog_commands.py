@@ -98,7 +98,10 @@ def test_show_as_a_model_is_served_on_a_gpu(run: Run) -> None:
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["-tp", "3"], "KV heads 8 cannot be shared evenly by 3 ranks"),
+        (
+            ["-tp", "3"],
+            "qwen3-14b: KV heads 8 cannot be shared evenly by 3 ranks; choose a --tensor-parallel-size that divides 8",
+        ),
         (["-tp", "0"], "expected a number of ranks, got '0'"),
         (["--data-parallel-size", "two"], "expected a number of ranks, got 'two'"),
     ],
