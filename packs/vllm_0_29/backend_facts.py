@@ -183,7 +183,12 @@ def per_token_head_content(cache_dtype: str, k: int, v: int, element: int) -> in
 
 
 def turboquant_content(cache_dtype: str, k: int, v: int, element: int) -> int:
-    """One slot a head: K packed with a 2-byte norm (or fp8 without), V packed with two 2-byte factors; even in size."""
+    """One slot a head: K packed with a 2-byte norm (or fp8 without), V packed with two 2-byte factors; even in size.
+
+    Any other dtype, as a skipped layer keeps it, is stored as it is.
+    """
+    if cache_dtype not in TURBOQUANT:
+        return (k + v) * element
     key_bits, value_bits = {
         "turboquant_k8v4": (8, 4),
         "turboquant_4bit_nc": (4, 4),

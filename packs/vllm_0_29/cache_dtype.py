@@ -73,10 +73,11 @@ def canonical(rules: Rules, model: Model, deployment: Deployment, value: str) ->
 def skip_layers(model: Model, deployment: Deployment, value: str) -> frozenset[str]:
     """What keeps the model's own dtype under ``kv_cache_dtype_skip_layers``: layer indices, or ``sliding_window``.
 
-    Under turboquant the two layers at each end of the model are added, at most half of them.
+    Under turboquant the two layers at each end of the model are added, at most half of them, but none of a hybrid's
+    (``turboquant/config.py: get_boundary_skip_layers``).
     """
     skipped = frozenset(deployment.kv_cache_dtype_skip_layers)
-    if value.startswith("turboquant_"):
+    if value.startswith("turboquant_") and not model.hybrid:
         count = model.num_layers
         ends = min(BOUNDARY_LAYERS, count // 2)
         skipped |= {str(i) for i in (*range(ends), *range(count - ends, count))}

@@ -26,7 +26,7 @@ from vllm_0_29.value_checks import (
     check_float16,
     check_item_limits,
     check_quantized_dtype,
-    check_skip_layers,
+    check_turboquant,
 )
 from vllm_0_29.windows import check_windows
 from vllm_0_29.words import meant, meant_variable
@@ -62,26 +62,26 @@ def invalid(rule: str, reason: str, source: str = CONFIG_SOURCE) -> Refused:
 
 
 def check_deployment(rules: Rules, model: Model, deployment: Deployment) -> None:
-    """Refuse what the release refuses or what is not modelled; raise BadDeployment for a name it does not have."""
-    stated = deployment.stated
-    for name in stated:
-        if name not in READERS or name in rules.absent_arguments:
-            _check_name(rules, name)
+    """Refuse what the release refuses or what is not modelled."""
     for check in CHECKS:
         check(rules, model, deployment)
-    if len(stated) > 1 or "gpu" not in stated:
+    if len(deployment.stated) > 1 or "gpu" not in deployment.stated:
         for check in STATED_CHECKS:
             check(rules, model, deployment)
     if model.architecture.check is not None:
         model.architecture.check(model, deployment)
 
 
-def _check_name(rules: Rules, name: str) -> None:
-    kind = rules.arguments.get(name)
-    if kind is None:
-        raise BadDeployment(f"{name}: vLLM {rules.release} has no such argument")
-    if kind == "unmodelled":
-        raise not_modelled("argument-modelled", f"the argument {name} could change the plan and is not modelled")
+def check_names(rules: Rules, deployment: Deployment) -> None:
+    """Refuse arguments that are not modelled; raise BadDeployment for a name the release does not have."""
+    for name in deployment.stated:
+        if name in READERS and name not in rules.absent_arguments:
+            continue
+        kind = rules.arguments.get(name)
+        if kind is None:
+            raise BadDeployment(f"{name}: vLLM {rules.release} has no such argument")
+        if kind == "unmodelled":
+            raise not_modelled("argument-modelled", f"the argument {name} could change the plan and is not modelled")
 
 
 def _gpu(rules: Rules, model: Model, deployment: Deployment) -> None:
@@ -243,10 +243,10 @@ def _mamba(rules: Rules, model: Model, deployment: Deployment) -> None:
     if mode is not None and mode not in MAMBA_MODES:
         raise invalid("mamba-mode-accepted", f"mamba_cache_mode {mode!r} is none of {', '.join(MAMBA_MODES)}")
     if deployment.mamba_block_size is not None and not prefix_caching(model, deployment):
-        if deployment.mamba_block_size != deployment.max_model_len:
+        if deployment.mamba_block_size != rules.max_model_len(rules, model, deployment, []):
             raise invalid(
                 "mamba-block-size-needs-prefix-caching",
-                "mamba_block_size can be stated with prefix caching only",
+                "mamba_block_size can be stated with prefix caching only, unless it is the longest request",
                 "vllm/config/vllm.py: VllmConfig.validate_mamba_block_size",
             )
 
@@ -271,7 +271,7 @@ STATED_CHECKS: Final[tuple[Check, ...]] = (
     _drafts,
     _dtype_names,
     check_float16,
-    check_skip_layers,
+    check_turboquant,
     check_item_limits,
     _parallel,
     _heads,

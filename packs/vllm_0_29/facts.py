@@ -60,8 +60,10 @@ MAMBA2: Final = StateFacts(backend="MAMBA2_ATTN", caches_prefixes=True, counts_d
 NEMOTRON: Final = StateFacts(backend="MAMBA2_ATTN", caches_prefixes=True)
 GDN: Final = StateFacts(backend="GDN_ATTN")
 #: The layers keep float32 whatever the flag says.
-KDA: Final = StateFacts(backend="GDN_ATTN", takes_dtype_flag=False)
-KIMI_K3: Final = StateFacts(backend="KIMI_K3_KDA", takes_dtype_flag=False, checkpoints=True)
+KDA: Final = StateFacts(backend="GDN_ATTN", takes_dtype_flag=False, lists_attention=False)
+KIMI_K3: Final = StateFacts(backend="KIMI_K3_KDA", takes_dtype_flag=False, checkpoints=True, lists_attention=False)
+#: Every layer attends or none is said to.
+UNLISTED: Final = msgspec.structs.replace(MAMBA2, lists_attention=False)
 
 STATE, KV = "state", "kv"
 ATTENTION: Final = CacheName(".self_attn.attn")
@@ -74,7 +76,7 @@ QWEN_NEXT: Final = {STATE: CacheName(".linear_attn"), KV: ATTENTION}
 #: Architectures with recurrent layers.
 STATEFUL: Final = {
     "FalconH1ForCausalLM": Architecture(
-        caches={KV: CacheName(".attn"), STATE: CacheName(pattern="model.{past}.mixer")}, state=MAMBA2
+        caches={KV: CacheName(".attn"), STATE: CacheName(pattern="model.{past}.mixer")}, state=UNLISTED
     ),
     "FalconMambaForCausalLM": Architecture(
         prefix="backbone.layers.", caches={STATE: CacheName(".mixer")}, state=MAMBA1
@@ -110,7 +112,7 @@ STATEFUL: Final = {
     "Zamba2ForCausalLM": Architecture(
         caches={KV: CacheName(pattern="model.attn.{ordinal}"), STATE: CacheName(pattern="{position}.mixer")},
         cache_by_cache=True,
-        state=MAMBA2,
+        state=UNLISTED,
     ),
 }
 

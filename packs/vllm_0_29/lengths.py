@@ -36,6 +36,11 @@ def stated_length(positions: Positions) -> tuple[int, str]:
     return DEFAULT_LENGTH, "no length key in the configuration"
 
 
+def states_length(positions: Positions) -> bool:
+    """Whether the configuration states a length at all; where it does not, any that is asked for is taken."""
+    return positions.model_max_length is not None or positions.max_position_embeddings is not None
+
+
 def scaled_length(positions: Positions) -> tuple[float, str]:
     """The derived length in tokens after rope scaling, and why.
 
@@ -61,7 +66,7 @@ def max_model_len(rules: Rules, model: Model, deployment: Deployment, reasons: R
     """The longest request in tokens; -1 asked for means the derived length until memory says less (auto-fit).
 
     Refused by the engine where more is asked than the configuration admits, unless ``model_max_length`` or
-    ``VLLM_ALLOW_LONG_MAX_MODEL_LEN`` admits it.
+    ``VLLM_ALLOW_LONG_MAX_MODEL_LEN`` admits it, and where auto-fit has no length to start from.
     """
     positions = model.positions
     if model.disabled_window is not None:
@@ -73,12 +78,22 @@ def max_model_len(rules: Rules, model: Model, deployment: Deployment, reasons: R
     else:
         derived, why = rules.scaled_length(positions)
     asked = deployment.max_model_len
+    if asked == -1 and not states_length(positions):
+        raise engine_refuses(
+            "max-model-len-derivable",
+            "ValidationError",
+            "config",
+            "max_model_len auto starts from the length the configuration states, and it states none: ask for a length",
+            SOURCE,
+        )
     if asked is None or asked == -1:
         original = positions.original_max_position_embeddings
         if original is not None and any(rope.type == "longrope" for rope in positions.rope):
             length, why = original, "longrope starts from the original length unless more is asked for"
         else:
             length = int(derived)
+    elif not states_length(positions):
+        length, why = asked, "as asked, for the configuration states no length"
     else:
         length, why = asked, "as asked"
         check_admitted(asked, derived, model.positions.model_max_length, deployment)

@@ -83,7 +83,8 @@ class StateFacts(msgspec.Struct, frozen=True, kw_only=True):
     ``backend`` serves them; ``caches_prefixes``: the class can keep a state for every block (mamba mode ``all``);
     ``takes_dtype_flag``: ``--mamba-ssm-cache-dtype`` reaches the layers; ``checkpoints``: its prefill kernel keeps one
     checkpoint block where it runs. With drafts ``widens``: the convolution keeps a row more for every drafted token,
-    ``counts_drafts``: and the model class counts them.
+    ``counts_drafts``: and the model class counts them. ``lists_attention``: the configuration says which layers
+    attend, where turboquant looks for it.
     """
 
     backend: str
@@ -92,6 +93,7 @@ class StateFacts(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints: bool = False
     widens: bool = True
     counts_drafts: bool = True
+    lists_attention: bool = True
 
 
 class Architecture(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,6 +30,7 @@ from rulespack.kv.plan import Reason, Resolved
 from rulespack.kv.specs import Spec
 from vllm_0_29.accepts import accepts
 from vllm_0_29.backends import model_dtype
+from vllm_0_29.config_checks import check_names
 from vllm_0_29.draft_checks import check_schedule
 from vllm_0_29.draft_modules import drafted, read_draft
 from vllm_0_29.drafts import (
@@ -128,6 +129,10 @@ class Pack:
         if graph.globals_.architecture not in self.rules.architectures:
             raise not_modelled("draft-has-a-target", f"{graph.name} drafts for another model: name it as its draft")
         self.rules.check_deployment(self.rules, self._model(graph, deployment), deployment)
+        check_names(self.rules, deployment)
+        if deployment.max_model_len is not None:
+            # The target's own configuration is read before the drafter's and before that of the ranks.
+            self.rules.max_model_len(self.rules, self._target(graph), deployment, [])
         return True
 
     @hookimpl

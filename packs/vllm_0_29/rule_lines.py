@@ -56,6 +56,10 @@ LINES: Final[Mapping[str, Line]] = {
             "check_deployment",
         ),
         float16_stable=("Some models are not run in float16.", "check_deployment"),
+        turboquant_finds_attention=(
+            "Turboquant on a hybrid needs a configuration that lists the layers that attend.",
+            "check_deployment",
+        ),
         turboquant_skips_indices=("Under turboquant layers are skipped by index alone.", "check_deployment"),
         quantization_as_checkpoint=(
             "A quantization method other than the checkpoint's own is not modelled.",
@@ -92,7 +96,7 @@ LINES: Final[Mapping[str, Line]] = {
         mamba_mode_accepted=("mamba_cache_mode must be one of the release's.", "check_deployment"),
         mamba_dtype_accepted=("The dtypes of recurrent state must be among the release's.", "check_deployment"),
         mamba_block_size_needs_prefix_caching=(
-            "mamba_block_size can be stated with prefix caching only.",
+            "mamba_block_size can be stated with prefix caching only, unless it is the longest request.",
             "check_deployment",
         ),
     ),
@@ -180,6 +184,10 @@ LINES: Final[Mapping[str, Line]] = {
             "A longer request than the configuration states is refused unless the environment admits it.",
             "max_model_len scaled_length",
         ),
+        max_model_len_derivable=(
+            "max_model_len auto needs a length in the configuration to start from.",
+            "max_model_len",
+        ),
         rope_original_length=(
             "A rope scaling whose original length decides must state it.",
             "scaled_length",
@@ -262,10 +270,6 @@ LINES: Final[Mapping[str, Line]] = {
         hybrid_block_size=(
             "The attention block grows until a page of it holds a recurrent state.",
             "block_size state_page_bytes state_dtypes pooled_block",
-        ),
-        hybrid_turboquant_skip=(
-            "TurboQuant with skipped layers is not modelled beside recurrent state.",
-            "block_size",
         ),
         state_fits_page=("A state must fit the page it was padded to.", "specs.MambaBase state_dtypes"),
         ngram_embedding_one_stage=(

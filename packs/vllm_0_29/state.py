@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import lcm
 from typing import TYPE_CHECKING, Final
 
-from rulespack.errors import engine_refuses, not_modelled
+from rulespack.errors import engine_refuses
 from rulespack.graph.state import StateTensor, Uneven, state_tensors
 from rulespack.kv.pages import cdiv
 from rulespack.kv.plan import Reason
@@ -159,7 +159,7 @@ def aligned(
     state = max(rules.state_page_bytes(rules, model, deployment, cls) for cls in model.states)
     if state == 0:
         return Sizes(block_size=size, mamba_block_size=start)
-    token = token_bytes(model, deployment, backend, want)
+    token = token_bytes(rules, model, deployment, backend, want)
     step = max(backend.kernel(want).smallest, size)
     if model.mla:
         step = max(step, MLA_ALIGNMENT)
@@ -183,17 +183,22 @@ def aligned(
     return Sizes(block_size=size, mamba_block_size=mamba, mamba_page_bytes=None if page == state else page)
 
 
-def token_bytes(model: Model, deployment: Deployment, backend: Backend, want: Want) -> int:
-    """Bytes of one token in one attention layer, the model's heads on one rank in the engine's cache dtype."""
+def token_bytes(rules: Rules, model: Model, deployment: Deployment, backend: Backend, want: Want) -> int:
+    """Bytes of one token in one attention layer, the model's heads on one rank in the engine's cache dtype.
+
+    Under turboquant it is counted as TURBOQUANT packs it, whichever backend leads; beside skipped layers it is what
+    both of a packed token and a plain one divide, so that pages of either can be made equal.
+    """
     dtype = want.model_cache_dtype
     element = element_bytes(dtype, want.dtype)
     if model.mla:
         return model.head_size * element
-    if dtype.startswith("turboquant_") and deployment.kv_cache_dtype_skip_layers:
-        raise not_modelled("hybrid-turboquant-skip", "turboquant with skipped layers is not modelled for a hybrid")
-    return backend.head_slots(dtype, want.model_kv_heads) * backend.content_bytes(
-        dtype, model.head_size, model.head_size, element
-    )
+    size = model.head_size
+    if dtype.startswith("turboquant_"):
+        packed = want.model_kv_heads * rules.backends["TURBOQUANT"].content_bytes(dtype, size, size, element)
+        plain = want.model_kv_heads * 2 * size * element_bytes("auto", want.dtype)
+        return lcm(packed, plain) if deployment.kv_cache_dtype_skip_layers else packed
+    return backend.head_slots(dtype, want.model_kv_heads) * backend.content_bytes(dtype, size, size, element)
 
 
 def _chunk(model: Model) -> int:

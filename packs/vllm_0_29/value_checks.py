@@ -123,10 +123,20 @@ def check_item_limits(rules: Rules, model: Model, deployment: Deployment) -> Non
         )
 
 
-def check_skip_layers(rules: Rules, model: Model, deployment: Deployment) -> None:
-    """Under turboquant every entry of ``kv_cache_dtype_skip_layers`` is an index: the release sorts them as such."""
+def check_turboquant(rules: Rules, model: Model, deployment: Deployment) -> None:
+    """What turboquant asks of a model and of the layers it leaves out: a hybrid's configuration lists those that
+    attend, and every entry of ``kv_cache_dtype_skip_layers`` is an index, as which the release sorts them."""
     if not deployment.kv_cache_dtype.startswith("turboquant_"):
         return
+    if model.hybrid and model.architecture.state is not None and not model.architecture.state.lists_attention:
+        raise engine_refuses(
+            "turboquant-finds-attention",
+            "NotImplementedError",
+            "config",
+            f"{deployment.kv_cache_dtype} needs to know which layers of a hybrid attend, and the configuration of "
+            f"{model.architecture_name} does not list them",
+            "vllm/model_executor/layers/quantization/turboquant/config.py: TurboQuantConfig.get_boundary_skip_layers",
+        )
     for entry in deployment.kv_cache_dtype_skip_layers:
         try:
             int(entry)

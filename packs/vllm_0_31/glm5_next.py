@@ -56,7 +56,7 @@ ARCHITECTURES: Final = {
             "tail": CacheName(".self_attn.indexer.tail_cache", TAIL),
             "kv": CacheName(".self_attn.attn"),
         },
-        state=StateFacts(backend="GDN_ATTN", takes_dtype_flag=False),
+        state=StateFacts(backend="GDN_ATTN", takes_dtype_flag=False, lists_attention=False),
         check_stages=check_stages,
     )
 }
