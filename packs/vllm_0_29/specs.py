@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from rulespack.errors import engine_refuses
+from rulespack.errors import Refused, engine_refuses, not_modelled
 from rulespack.kv.specs import DTYPE_BYTES, Spec, attention_spec
 from vllm_0_29.backend_terms import PLAIN
 from vllm_0_29.backends import wants
@@ -24,6 +24,17 @@ Builder = Callable[["Rules", "Model", "Deployment", "CacheClass", "LayerBackend"
 
 #: The label of a latent cache a draft decodes non-causally, several tokens at once.
 NON_CAUSAL: Final = "non_causal_multi_token_decode"
+
+
+#: How the names of cache dtypes end whose entries are records packed for one kernel, of a size no rule computes.
+RECORD_SUFFIX: Final = "_ds_mla"
+
+
+def without_record(cls: CacheClass, cache_dtype: str) -> Refused:
+    """A packed record whose size the graph does not state."""
+    return not_modelled(
+        "fact-stated", f"the cache {cls.cache.name} states no bytes_by_cache_dtype for {cache_dtype}, a packed record"
+    )
 
 
 def stored_dtype(cache_dtype: str, model_dtype: str) -> str:
@@ -141,6 +152,8 @@ def mla_attention(
     width = cls.attention.d_h
     dtype = stored_dtype(part.cache_dtype, settings.model_dtype)
     packed = (cls.cache.bytes_by_cache_dtype or {}).get(part.cache_dtype)
+    if packed is None and part.cache_dtype.endswith(RECORD_SUFFIX):
+        raise without_record(cls, part.cache_dtype)
     return attention_spec(
         "MLAAttentionSpec",
         block_size=settings.block_size,

@@ -16,7 +16,7 @@ from vllm_0_29.backend_terms import BLHNC, BLNHC, Kernel, handed
 from vllm_0_29.backends import forced_backend
 from vllm_0_29.drafts import speculative_tokens
 from vllm_0_29.model import Architecture, CacheName
-from vllm_0_29.specs import Builder
+from vllm_0_29.specs import Builder, without_record
 from vllm_0_31.groups import BOUNDED_REPLAY
 
 if TYPE_CHECKING:
@@ -71,7 +71,9 @@ ARCHITECTURE: Final = Architecture(
     check_stages=check_stages,
 )
 
-PACKED: Final = ("fp8_ds_mla", "nvfp4_ds_mla")
+#: The record a cache states as its own entry, and every packed one.
+BASE_RECORD: Final = "fp8_ds_mla"
+PACKED: Final = (BASE_RECORD, "nvfp4_ds_mla")
 #: The heads of one output group that the mega attention kernel is built for.
 MEGA_GROUP_HEADS: Final = 8
 #: Forced names that select the FlashMLA class.
@@ -142,7 +144,7 @@ BACKENDS: Final = {
         handed(
             "FLASHMLA_SPARSE_DSV41",
             lambda want: Kernel((64 if want.family == 9 else 128,)),
-            canonical=record("fp8_ds_mla"),
+            canonical=record(BASE_RECORD),
         ),
         handed("FLASHMLA_MEGA_ATTN_DSV41", lambda want: Kernel((128,)), canonical=record("nvfp4_ds_mla")),
         handed(
@@ -184,7 +186,9 @@ def _latent(
 def main_spec(
     rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, part: LayerBackend, settings: Settings
 ) -> Spec:
-    """The compressed cache: one packed record for every ``compress_ratio`` tokens."""
+    """The compressed cache: one packed record for every ``compress_ratio`` tokens, the base one or a listed one."""
+    if part.cache_dtype not in (BASE_RECORD, *(cls.cache.bytes_by_cache_dtype or ())):
+        raise without_record(cls, part.cache_dtype)
     return _latent("MLAAttentionSpec", cls, part, block_size=settings.block_size, head_size=cls.attention.d_h)
 
 
