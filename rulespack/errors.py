@@ -68,7 +68,7 @@ class Refused(Exception):
         self.plan = plan
 
 
-def engine_refuses(rule: str, type: str, stage: str, reason: str, source: str) -> Refused:  # noqa: A002
+def engine_refuses(rule: str, type: str, stage: str, reason: str, source: str) -> Refused:  # noqa: A002 - as above
     """A refusal of the release itself: its error class, the stage it stops at, and file and function."""
     return Refused("engine", rule, reason, type=type, stage=stage, source=source)
 

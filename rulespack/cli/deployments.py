@@ -73,8 +73,8 @@ def load_deployments(file: str | Path, common: Mapping[str, Any] | None = None) 
     return tuple(_named(str(file), document, name, common or {}) for name in document.data)
 
 
-def _named(file: str, document: Document, name: object, common: Mapping[str, Any]) -> Named:
-    where = f"{file}:{document.line((name,))}: {name}"  # type: ignore[arg-type]
+def _named(file: str, document: Document, name: Any, common: Mapping[str, Any]) -> Named:
+    where = f"{file}:{document.line((name,))}: {name}"
     said = document.data[name]
     try:
         if isinstance(said, str):

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
+from rulespack.errors import Refused, RulespackError
 from rulespack.kv.plan import Plan, Reason
-
-if TYPE_CHECKING:
-    from rulespack.errors import Refused, RulespackError
 
 Status: TypeAlias = Literal[
     "same",
@@ -56,16 +54,15 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, refused: Refused | RulespackError) -> Refusal:
         """A refusal as it was raised; an error of the question is one of the arguments."""
-        by = getattr(refused, "by", None)
-        if by is None:
+        if not isinstance(refused, Refused):
             return cls(by="arguments", rule="argument-known", reason=str(refused), type=type(refused).__name__)
         return cls(
-            by=by,
-            rule=refused.rule,  # type: ignore[union-attr]
-            reason=str(refused),
-            type=refused.type,  # type: ignore[union-attr]
-            stage=refused.stage,  # type: ignore[union-attr]
-            source=refused.source,  # type: ignore[union-attr]
+            by=refused.by,
+            rule=refused.rule,
+            reason=refused.reason,
+            type=refused.type,
+            stage=refused.stage,
+            source=refused.source,
         )
 
 

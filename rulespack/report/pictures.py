@@ -168,12 +168,11 @@ def blocks(plan: Plan, legend: dict[tuple[object, ...], Kind], widest: int | Non
 def _bars(
     plan: Plan, groups: Sequence[Sequence[int]], cost: int, scale: int, legend: dict[tuple[object, ...], Kind]
 ) -> Iterable[Bar]:
-    alike: dict[tuple[object, ...], list[int]] = {}
+    alike: dict[tuple[tuple[_Page, ...], int, bool, PageCount], list[int]] = {}
     for number, (group, caches) in enumerate(zip(plan.groups, groups, strict=True)):
         pages = tuple(_pages(plan, group, caches))
         alike.setdefault((pages, group.block_size, group.draft, group.pages), []).append(number)
-    for key, numbers in alike.items():
-        pages = key[0]  # type: ignore[assignment]
+    for (pages, *_), numbers in alike.items():
         group = plan.groups[numbers[0]]
         filled = sum(page.content for page in pages)
         caches = [cache for number in numbers for cache in groups[number]]
