@@ -15,6 +15,7 @@ from vllm_0_29.backend_facts import NOT_MODELLED, fa4_built
 from vllm_0_29.backend_terms import TURBOQUANT, Backend, Want, objections
 from vllm_0_29.draft_layers import AS_TARGET, TAKEN_FOR_STATED, Own
 from vllm_0_29.environment import CUBINS, switch
+from vllm_0_29.forced_backends import ELSEWHERE
 from vllm_0_29.model import is_sparse
 from vllm_0_29.scheduler import mm_prefix
 from vllm_0_29.words import meant
@@ -248,7 +249,7 @@ def select(
     inputs = {"head_size": want.head_size, "cache_dtype": want.cache_dtype, "block_size": want.block_size}
     if forced is not None:
         backend = rules.backends.get(forced)
-        if forced in NOT_MODELLED:
+        if forced in NOT_MODELLED and backend is None:
             raise not_modelled("backend-modelled", f"the attention backend {forced} is not modelled for these layers")
         if backend is None:
             against = ["no layer that selects its backend can have it"]
@@ -262,6 +263,8 @@ def select(
                 f"{forced} cannot serve layers of head size {want.head_size}: {', '.join(against)}",
                 SOURCE,
             )
+        if forced in ELSEWHERE:
+            raise not_modelled("backend-modelled", f"the attention backend {forced} on this GPU is not modelled")
         because = "as asked" if asked else "the model's class asks for it where FlashAttention 4 does not run"
         reasons.append(Reason("attention-backend", forced, inputs, because, SOURCE if asked else HOOK_SOURCE))
         return forced

@@ -227,10 +227,6 @@ def _parallel(rules: Rules, model: Model, deployment: Deployment) -> None:
     rules.check_shared_ranks(deployment)
     if deployment.distributed_executor_backend == "external_launcher":
         raise not_modelled("external-launcher-modelled", "the external_launcher executor is not modelled")
-    if deployment.pipeline_parallel_size > model.num_layers:
-        raise not_modelled(
-            "stages-hold-layers", f"{deployment.pipeline_parallel_size} pipeline stages for {model.num_layers} layers"
-        )
 
 
 def _mamba(rules: Rules, model: Model, deployment: Deployment) -> None:

@@ -44,7 +44,6 @@ BACKENDS: Final[Mapping[str, Backend]] = {
     **dots3_note.BACKENDS,
     **minimax_m3.BACKENDS,
     **inkling.BACKENDS,
-    **mimo_v2.BACKENDS,
     **qwen4_exp.BACKENDS,
 }
 MODEL_BACKENDS: Final[Mapping[str, Callable[[Rules, Model, Deployment, CacheClass, str], str]]] = {

@@ -13,7 +13,6 @@ import msgspec
 
 from rulespack.kv.specs import Spec
 from vllm_0_29.backend_facts import fa_version
-from vllm_0_29.backend_terms import Kernel, handed
 from vllm_0_29.backends import forced_backend, select, wants
 from vllm_0_29.model import Architecture, CacheName, DraftNames
 from vllm_0_29.specs import Builder
@@ -36,10 +35,6 @@ ARCHITECTURES: Final = {
     "MiMoV2FlashForCausalLM": MIMO,
     "MiMoV2ForCausalLM": MIMO,
     "MiMoV2OmniForCausalLM": msgspec.structs.replace(MIMO, prefix="language_model.model.layers."),
-}
-
-BACKENDS: Final = {
-    name: handed(name, lambda want: Kernel((16,), multiples=True), mla=False) for name in (FLASH, TRITON)
 }
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import msgspec
 
 import vllm_0_29
+from vllm_0_29 import forced_backends
 from vllm_0_29.pack import Pack
 from vllm_0_31 import (
     arguments,
@@ -79,6 +80,7 @@ RULES = msgspec.structs.replace(
     backends={
         **vllm_0_29.RULES.backends,
         **backend_facts.BACKENDS,
+        **forced_backends.of_other_widths(backend_facts.BACKENDS),
         **sparse_mla.BACKENDS,
         **deepseek_v4.BACKENDS,
         **glm5_next.BACKENDS,

@@ -33,14 +33,13 @@ MAIN, INDEX, WINDOW, RING = "DeepseekV41Main", "DeepseekV41Indexer", "DeepseekV4
 
 
 def check(model: Model, deployment: Deployment) -> None:
-    """Decode context parallelism and ranks that split an output group are not modelled here."""
-    if deployment.decode_context_parallel_size > 1:
-        raise not_modelled("deepseek-v41-dcp", "decode context parallelism is not modelled for DeepSeek V4.1")
-    if model.output_groups % deployment.tensor_parallel_size:
-        raise not_modelled(
-            "deepseek-v41-output-groups",
-            f"{model.output_groups} output groups over {deployment.tensor_parallel_size} ranks are not modelled",
-        )
+    """Ranks that split an output group are not modelled."""
+    ranks = deployment.tensor_parallel_size
+    if model.output_groups % ranks == 0:
+        return
+    raise not_modelled(
+        "deepseek-v41-output-groups", f"{model.output_groups} output groups over {ranks} ranks are not modelled"
+    )
 
 
 def check_stages(model: Model, stage_of_layer: Sequence[int]) -> None:
@@ -79,18 +78,42 @@ MEGA_GROUP_HEADS: Final = 8
 #: Forced names that select the FlashMLA class.
 FLASHMLA_NAMES: Final = ("FLASHMLA_SPARSE", "FLASHMLA_SPARSE_DSV4", "FLASHMLA_SPARSE_DSV41")
 MEGA_NAME: Final = "FLASHMLA_MEGA_ATTN_DSV41"
+FLASHINFER: Final = "FLASHINFER_MLA_SPARSE_DSV41"
+FLASHINFER_NAMES: Final = (FLASHINFER, "FLASHINFER_MLA_SPARSE_DSV4")
+#: Forced names the model turns down.
+REFUSED_NAMES: Final = ("FLASHINFER_MLA_SPARSE", "FLASHINFER_MLA_SPARSE_SM120")
+#: Bytes a page of plain rows is rounded up to, and one of the keys beside them.
+PLAIN_ALIGNMENT: Final = 512
 
 
 def attention_class(model: Model, deployment: Deployment) -> str:
-    """The backend of the main caches: what was forced, else mega attention on family 10 where the heads of every
-    output group stay together on a rank, else FlashMLA."""
-    forced = forced_backend(deployment)
+    """The backend of the main caches: the class that was forced, else FlashInfer on family 12, mega attention on family
+    10 where the heads of every output group stay together on a rank, and FlashMLA elsewhere. Any other forced backend
+    is passed over.
+
+    Refused by the engine for the sparse FlashInfer kernels of other models.
+    """
+    forced, family = forced_backend(deployment), deployment.gpu.family
+    if forced in REFUSED_NAMES:
+        raise engine_refuses(
+            "deepseek-v41-backend",
+            "ValueError",
+            "construct",
+            f"{forced} does not serve DeepSeek V4.1; {FLASHINFER} does",
+            SELECT_SOURCE,
+        )
+    if forced in FLASHINFER_NAMES:
+        return FLASHINFER
     if forced in FLASHMLA_NAMES:
         return "FLASHMLA_SPARSE_DSV41"
-    available = deployment.gpu.family == 10 and mega_available(model, deployment.tensor_parallel_size)
-    if forced is not None and not (forced == MEGA_NAME and available):
-        raise not_modelled("backend-modelled", f"{forced} is not modelled for DeepSeek V4.1 on this deployment")
-    return MEGA_NAME if available else "FLASHMLA_SPARSE_DSV41"
+    if forced == MEGA_NAME or (family == 10 and mega_available(model, deployment.tensor_parallel_size)):
+        return MEGA_NAME
+    return FLASHINFER if family == 12 else "FLASHMLA_SPARSE_DSV41"
+
+
+def keeps_rows(served: str, family: int) -> bool:
+    """Whether the class keeps plain rows rather than packed records: FlashInfer off family 12."""
+    return served == FLASHINFER and family != 12
 
 
 def mega_available(model: Model, tensor_parallel_size: int) -> bool:
@@ -103,8 +126,19 @@ def main_backend(rules: Rules, model: Model, deployment: Deployment, cls: CacheC
 
     Refused by the engine for a cache dtype that is no record, and for nvfp4 records off family 10.
     """
-    served = attention_class(model, deployment)
-    if rules.backends[served].canonical(cache_dtype, deployment.gpu.capability) not in PACKED:
+    served, family = attention_class(model, deployment), deployment.gpu.family
+    if keeps_rows(served, family):
+        if cache_dtype in PACKED:
+            raise engine_refuses(
+                "deepseek-v41-record",
+                "ValueError",
+                "construct",
+                f"kv_cache_dtype {cache_dtype} is a packed record, and {served} keeps plain rows",
+                DTYPE_SOURCE,
+            )
+        return served
+    kept = rules.backends[served].canonical(cache_dtype, deployment.gpu.capability)
+    if kept not in PACKED:
         raise engine_refuses(
             "deepseek-v41-record",
             "ValueError",
@@ -112,7 +146,7 @@ def main_backend(rules: Rules, model: Model, deployment: Deployment, cls: CacheC
             f"kv_cache_dtype {cache_dtype} is no record of DeepSeek V4.1; it takes auto, fp8, {', '.join(PACKED)}",
             DTYPE_SOURCE,
         )
-    if cache_dtype == "nvfp4_ds_mla" and deployment.gpu.family != 10:
+    if kept == "nvfp4_ds_mla" and family != 10:
         raise engine_refuses(
             "deepseek-v41-nvfp4-record",
             "ValueError",
@@ -146,6 +180,13 @@ BACKENDS: Final = {
             lambda want: Kernel((64 if want.family == 9 else 128,)),
             canonical=record(BASE_RECORD),
         ),
+        handed(
+            FLASHINFER,
+            lambda want: Kernel((128,)),
+            canonical=lambda cache_dtype, capability: (
+                BASE_RECORD if capability[0] == 12 and cache_dtype in ("auto", "fp8") else cache_dtype
+            ),
+        ),
         handed("FLASHMLA_MEGA_ATTN_DSV41", lambda want: Kernel((128,)), canonical=record("nvfp4_ds_mla")),
         handed(
             "DEEPSEEK_V41_INDEXER",
@@ -158,27 +199,37 @@ BACKENDS: Final = {
 
 def _latent(
     type_name: str,
+    model: Model,
+    deployment: Deployment,
     cls: CacheClass,
     part: LayerBackend,
     *,
     block_size: int,
     head_size: int,
+    keys: bool = False,
     labels: tuple[tuple[str, object], ...] = (),
 ) -> Spec:
-    cache = cls.cache
-    entry = (cache.bytes_by_cache_dtype or {}).get(part.cache_dtype, cache.bytes_per_entry)
+    """One cache of a layer: packed records as the graph states them, or plain rows; ``keys`` are an indexer's."""
+    cache, stored = cls.cache, part.cache_dtype
+    entry = (cache.bytes_by_cache_dtype or {}).get(stored, cache.bytes_per_entry)
+    alignment, dtype = cache.page_alignment, "uint8"
+    if keeps_rows(attention_class(model, deployment), deployment.gpu.family):
+        alignment = PLAIN_ALIGNMENT
+        if not keys:
+            dtype = "float8_e4m3fn" if stored.startswith("fp8") else "bfloat16"
+            entry = cls.attention.d_h * DTYPE_BYTES[dtype]
     return attention_spec(
         type_name,
         block_size=block_size,
         head_slots=1,
         content_bytes=entry,
-        dtype="uint8",
+        dtype=dtype,
         num_kv_heads=1,
         head_size=head_size,
         sliding_window=cache.window,
         tokens_per_state=cache.tokens_per_entry,
-        alignment=cache.page_alignment,
-        cache_dtype=part.cache_dtype,
+        alignment=alignment,
+        cache_dtype=stored,
         labels=labels,
     )
 
@@ -186,17 +237,36 @@ def _latent(
 def main_spec(
     rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, part: LayerBackend, settings: Settings
 ) -> Spec:
-    """The compressed cache: one packed record for every ``compress_ratio`` tokens, the base one or a listed one."""
-    if part.cache_dtype not in (BASE_RECORD, *(cls.cache.bytes_by_cache_dtype or ())):
-        raise without_record(cls, part.cache_dtype)
-    return _latent("MLAAttentionSpec", cls, part, block_size=settings.block_size, head_size=cls.attention.d_h)
+    """The compressed cache: one packed record for every ``compress_ratio`` tokens, the base one or a listed one; or
+    plain rows."""
+    if not keeps_rows(attention_class(model, deployment), deployment.gpu.family):
+        if part.cache_dtype not in (BASE_RECORD, *(cls.cache.bytes_by_cache_dtype or ())):
+            raise without_record(cls, part.cache_dtype)
+    return _latent(
+        "MLAAttentionSpec",
+        model,
+        deployment,
+        cls,
+        part,
+        block_size=settings.block_size,
+        head_size=cls.attention.d_h,
+    )
 
 
 def index_spec(
     rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, part: LayerBackend, settings: Settings
 ) -> Spec:
     """The indexer's keys; the engine counts the scale bytes into the head size."""
-    return _latent("MLAAttentionSpec", cls, part, block_size=settings.block_size, head_size=cls.cache.bytes_per_entry)
+    return _latent(
+        "MLAAttentionSpec",
+        model,
+        deployment,
+        cls,
+        part,
+        block_size=settings.block_size,
+        head_size=cls.cache.bytes_per_entry,
+        keys=True,
+    )
 
 
 def window_spec(
@@ -209,6 +279,8 @@ def window_spec(
     replayed = deployment.swa_bounded_replay and settings.model_runner == 2
     return _latent(
         "SlidingWindowMLASpec",
+        model,
+        deployment,
         cls,
         part,
         block_size=block_size,

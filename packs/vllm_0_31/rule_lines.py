@@ -10,10 +10,6 @@ from vllm_0_29.listing import DRAFTS, DTYPE, GROUPS, LENGTHS, PARALLEL, SIZES, S
 LINES: Final[Mapping[str, Line]] = {
     **topic(
         PARALLEL,
-        deepseek_v41_dcp=(
-            "Decode context parallelism is not modelled for DeepSeek V4.1.",
-            "architectures.DeepseekV41ForCausalLM",
-        ),
         deepseek_v41_output_groups=(
             "Ranks that split an output group of DeepSeek V4.1 are not modelled.",
             "architectures.DeepseekV41ForCausalLM",
@@ -40,6 +36,10 @@ LINES: Final[Mapping[str, Line]] = {
     ),
     **topic(
         DTYPE,
+        deepseek_v41_backend=(
+            "The sparse FlashInfer kernels of other models do not serve DeepSeek V4.1.",
+            "model_backends.DeepseekV41Main",
+        ),
         deepseek_v41_record=(
             "DeepSeek V4.1 takes a cache dtype that becomes one of its records.",
             "model_backends.DeepseekV41Main",

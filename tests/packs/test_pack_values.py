@@ -185,10 +185,3 @@ def test_a_connector_of_sparse_caches_serves_no_other_model_and_is_not_modelled_
     assert (answer.by, answer.rule) == ("pack", "connector-modelled")
     answer = refused("0.29.0", kv_transfer_config=asked)
     assert (answer.by, answer.rule, answer.stage) == ("engine", "connector-known", "config")
-
-
-@pytest.mark.parametrize("gpu", ["H200", "B200"])
-def test_a_kernel_of_deepseek_v41_that_is_not_modelled_is_refused_by_the_pack(gpu: str) -> None:
-    with pytest.raises(Refused) as error:
-        catalog("0.31.0", "deepseek-v4.1-flash", gpu=gpu, attention_backend="FLASHINFER_MLA_SPARSE_DSV41")
-    assert (error.value.by, error.value.rule) == ("pack", "backend-modelled")

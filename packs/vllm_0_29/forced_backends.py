@@ -1,0 +1,70 @@
+"""Attention backends no layer is given unless they are forced: those for values narrower than keys, and those that run
+on another platform or with another package.
+
+Source: ``vllm/v1/attention/backends/flash_attn_diffkv.py``, ``triton_attn_diffkv.py``, ``hpc_attn.py``,
+``cpu_attn.py``, ``rocm_attn.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from vllm_0_29.backend_terms import FP8, LBHNC, LBNHC, PLAIN, Backend, Kernel
+
+#: Backends whose layers would run on another platform or with another package: what they refuse is known, what becomes
+#: of a layer they take is not modelled.
+ELSEWHERE: Final = frozenset({"HPC_ATTN", "CPU_ATTN", "ROCM_ATTN"})
+
+CPU_HEADS: Final = frozenset({32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512})
+ROCM_HEADS: Final = frozenset({32, 64, 80, 96, 128, 160, 192, 224, 256})
+
+
+def of_other_widths(backends: Mapping[str, Backend]) -> dict[str, Backend]:
+    """The backends for values narrower than keys: the release's FlashAttention, and Triton on the model's own dtype."""
+    triton = msgspec.structs.replace(
+        backends["TRITON_ATTN"],
+        name="TRITON_ATTN_DIFFKV",
+        admits_cache_dtype=lambda want: want.cache_dtype in ("auto", "bfloat16"),
+        cross=False,
+    )
+    flash = msgspec.structs.replace(backends["FLASH_ATTN"], name="FLASH_ATTN_DIFFKV")
+    return {backend.name: backend for backend in (flash, triton)}
+
+
+BACKENDS: Final = {
+    backend.name: backend
+    for backend in (
+        Backend(
+            name="HPC_ATTN",
+            admits_capability=lambda capability: capability == (9, 0),
+            admits_head=lambda want: want.head_size == 128,
+            admits_cache_dtype=lambda want: want.cache_dtype in ("auto", "bfloat16", "fp8_e4m3"),
+            kernel=lambda want: Kernel((64,)),
+            layouts=lambda capability: (LBNHC,),
+            windows=False,
+        ),
+        Backend(
+            name="CPU_ATTN",
+            admits_capability=lambda capability: True,
+            admits_head=lambda want: want.head_size in CPU_HEADS,
+            admits_cache_dtype=lambda want: True,
+            kernel=lambda want: Kernel((32,), multiples=True),
+            layouts=lambda capability: (LBHNC,),
+            dtypes=frozenset({"float16", "bfloat16", "float32"}),
+        ),
+        Backend(
+            name="ROCM_ATTN",
+            admits_capability=lambda capability: True,
+            admits_head=lambda want: want.head_size in ROCM_HEADS,
+            admits_cache_dtype=lambda want: (
+                want.cache_dtype in PLAIN or want.cache_dtype in FP8 or want.cache_dtype == "fp8_e5m2"
+            ),
+            kernel=lambda want: Kernel((16,), multiples=True),
+            dtypes=frozenset({"float16", "bfloat16", "float32"}),
+            admits_mm_prefix=True,
+        ),
+    )
+}
