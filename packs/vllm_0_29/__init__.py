@@ -113,6 +113,7 @@ RULES = Rules(
     state_bucket=groups.state_bucket,
     block_alignment=groups.no_alignment,
     aliased_groups=groups.no_aliases,
+    hidden_states_scale=groups.hidden_states_scale,
     groups=groups.groups,
     pages=pages.pages,
     window_pages=pages.window_pages,

@@ -348,6 +348,7 @@ BACKENDS: Final = {
         ),
         Backend(
             name="FLASHINFER_MLA",
+            non_causal_dcp=True,
             mla=True,
             admits_capability=lambda capability: capability[0] == 10,
             admits_head=mla_head,
@@ -358,6 +359,7 @@ BACKENDS: Final = {
         ),
         Backend(
             name="TOKENSPEED_MLA",
+            non_causal_dcp=True,
             mla=True,
             admits_capability=lambda capability: capability[0] == 10,
             admits_head=mla_head,

@@ -112,6 +112,7 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
     cross: bool = False
     windows: bool = True
     non_causal: bool = True
+    non_causal_dcp: bool = False
     dcp: bool = True
     pcp: bool = False
     combination: Callable[[Want], str | None] = lambda want: None
@@ -160,6 +161,8 @@ def objections(backend: Backend, want: Want, *, asks_dcp: bool) -> Iterator[str]
         yield "a sliding window"
     if want.non_causal and not backend.non_causal:
         yield "attention over a whole draft block"
+    if want.mla and want.non_causal and want.dcp and not backend.non_causal_dcp:
+        yield "latent attention over a whole draft block under decode context parallelism"
     if want.pcp and not backend.pcp:
         yield "prefill context parallelism"
     if asks_dcp and want.dcp and not backend.dcp:

@@ -88,13 +88,13 @@ def settled(rules: Rules, model: Model, deployment: Deployment) -> Own:
     if own.cache_dtype == "auto" and not draft.separate:
         scheme = model.quantization is not None and model.quantization.kv_cache_scheme
         if scheme and any(cls.layer_class in SCHEME_READERS for cls in drafts):
-            own = Own("fp8", own.backend, own.free)
+            own = msgspec.structs.replace(own, cache_dtype="fp8")
     if own.cache_dtype is not None:
         for cls in sparse:
             value = own.cache_dtype
             name = serving(rules, model, deployment, cls, value, value, [], own)
             kept = rules.backends[name].canonical(value, deployment.gpu.capability)
-            own = Own(kept, own.backend, own.free)
+            own = msgspec.structs.replace(own, cache_dtype=kept)
     return own
 
 
@@ -191,6 +191,8 @@ def serving(
     want = wants(rules, model, deployment, cls, layer_dtype, value)
     if own.cache_dtype is not None and want.block_size is None:
         want = msgspec.structs.replace(want, block_size=TAKEN_FOR_STATED)
+    if own.alone:
+        want = msgspec.structs.replace(want, dcp=False)
     hooked = hooked_backend(model, deployment)
     return constructed(rules.backends[select(rules, deployment, want, reasons, own=own, hooked=hooked)], want)
 

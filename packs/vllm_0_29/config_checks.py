@@ -203,8 +203,6 @@ def _drafts(rules: Rules, model: Model, deployment: Deployment) -> None:
     speculative_tokens(model, deployment)
     check_stated(rules, model, deployment)
     check_draft_stages(rules, model, deployment)
-    if draft.separate and deployment.decode_context_parallel_size > 1:
-        raise not_modelled("draft-with-dcp", "a draft model under decode context parallelism is not modelled")
 
 
 def _overrides(rules: Rules, model: Model, deployment: Deployment) -> None:

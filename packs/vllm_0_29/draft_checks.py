@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rulespack.errors import engine_refuses, not_modelled
 from vllm_0_29.draft_keys import invalid
+from vllm_0_29.hidden_states import METHOD, check_extraction
 from vllm_0_29.lengths import check_admitted
 
 if TYPE_CHECKING:
@@ -55,12 +56,27 @@ def check_stated(rules: Rules, model: Model, deployment: Deployment) -> None:
     draft, config = model.draft, deployment.speculative_config
     if draft is None or config is None:
         return
+    _check_heads(draft, config, deployment)
+    if draft.method == METHOD:
+        check_extraction(config)
     if config.get("rejection_sample_method") == "synthetic" or not _SYNTHETIC.isdisjoint(config):
         _check_synthetic(draft, config, deployment)
     for key in config:
         check = rules.draft_checks.get(key)
         if check is not None and config[key] is not None:
             check(rules, model, deployment, draft, config)
+
+
+def _check_heads(draft: Draft, config: Config, deployment: Deployment) -> None:
+    ranks = config.get("draft_tensor_parallel_size") or deployment.tensor_parallel_size
+    if draft.separate and draft.heads % ranks:
+        raise engine_refuses(
+            "draft-heads-divide",
+            "ValidationError",
+            "config",
+            f"{draft.heads} attention heads of the draft are not divisible by {ranks} ranks",
+            "vllm/config/model.py: ModelConfig.verify_with_parallel_config",
+        )
 
 
 _SYNTHETIC: Final = frozenset({"synthetic_acceptance_rates", "synthetic_acceptance_length"})
@@ -170,17 +186,20 @@ def local_argmax(rules: Rules, model: Model, deployment: Deployment, draft: Draf
 
 
 def other_vocabulary(rules: Rules, model: Model, deployment: Deployment, draft: Draft, config: Config) -> None:
-    """``use_heterogeneous_vocab``: for a plain draft model that samples greedily; what its tokenizer shares with the
-    target's is not known here."""
+    """``use_heterogeneous_vocab``: for a plain draft model that samples greedily.
+
+    The first runner asks what its tokenizer shares with the target's, which is not known here.
+    """
     if not config["use_heterogeneous_vocab"]:
         return
     if draft.method != "draft_model":
         raise invalid("draft-vocabularies", f"use_heterogeneous_vocab goes with draft_model, not with {draft.method}")
     if config.get("draft_sample_method", "greedy") != "greedy":
         raise invalid("draft-vocabularies", "use_heterogeneous_vocab samples drafts greedily alone")
-    raise not_modelled(
-        "speculative-config-modelled", "use_heterogeneous_vocab needs what two tokenizers share: not modelled"
-    )
+    if rules.model_runner(rules, model, deployment, []) == 1:
+        raise not_modelled(
+            "speculative-config-modelled", "use_heterogeneous_vocab needs what two tokenizers share: not modelled"
+        )
 
 
 def parallel_drafting(rules: Rules, model: Model, deployment: Deployment, draft: Draft, config: Config) -> None:
@@ -254,7 +273,7 @@ def suffix(rules: Rules, model: Model, deployment: Deployment, draft: Draft, con
 
 def overwritten(rules: Rules, model: Model, deployment: Deployment, draft: Draft, config: Config) -> None:
     """Configurations the release writes over itself, but for methods that read what was given."""
-    if draft.method in ("suffix", "extract_hidden_states"):
+    if draft.method == "suffix":
         raise not_modelled("speculative-config-modelled", f"a draft_model_config beside {draft.method} is not modelled")
 
 

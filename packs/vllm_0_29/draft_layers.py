@@ -22,12 +22,14 @@ class Own(msgspec.Struct, frozen=True):
     """What layers are built with that is not the target's.
 
     ``cache_dtype``: the engine's string for them, None for the target's. ``backend``: the one that is forced on them.
-    ``free``: they are not bound by what is forced on the target.
+    ``free``: they are not bound by what is forced on the target. ``alone``: they are built with a parallel
+    configuration of their own, which knows no decode context parallelism.
     """
 
     cache_dtype: str | None = None
     backend: str | None = None
     free: bool = False
+    alone: bool = False
 
 
 #: The target's layers, and a draft's that are built as they are.
@@ -45,10 +47,11 @@ def draft_layers(rules: Rules, model: Model, deployment: Deployment) -> Own:
     from the target's: block drafts under the second model runner, every draft under the first.
     """
     draft = model.draft
-    if draft is None or not draft.names:
+    if draft is None or not draft.names or draft.method == "extract_hidden_states":
         return AS_TARGET
     config = deployment.speculative_config or {}
     apart = draft.method in rules.own_backend_methods or rules.model_runner(rules, model, deployment, []) == 1
     # DSpark inside the target's checkpoint keeps to the target's backend where none is stated for it.
     free = apart and (draft.separate or draft.method != "dspark")
-    return Own(config.get("kv_cache_dtype"), backend_named(config) if apart else None, free)
+    backend = backend_named(config) if apart else None
+    return Own(config.get("kv_cache_dtype"), backend, free, alone=draft.method == "draft_model")

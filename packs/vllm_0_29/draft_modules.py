@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from rulespack.errors import Refused, engine_refuses, not_modelled
-from rulespack.graph.model import GroupedGEMM, ModelGraph, Stack
+from rulespack.graph.model import Attention, GroupedGEMM, ModelGraph, Stack
 from rulespack.graph.stack import layers, uses
 from vllm_0_29.draft_keys import SOURCE, invalid
 from vllm_0_29.drafts import CACHELESS, CACHELESS_HEADS
+from vllm_0_29.hidden_states import hidden_states
 from vllm_0_29.model import Architecture, CacheClass, Draft, Model, class_key, class_of_cache
+from vllm_0_29.shards import read_shards
 from vllm_0_29.stages import PARTITION, layers_of_stages
 
 if TYPE_CHECKING:
@@ -43,7 +45,9 @@ def read_draft(rules: Rules, graph: ModelGraph, model: Model, deployment: Deploy
         raise invalid("draft-named", f"speculative_config.model is not stated, which {method} needs")
     if method in CACHELESS:
         return Draft(method=method)
-    if method in ("extract_hidden_states", "custom_class"):
+    if method == "extract_hidden_states":
+        return hidden_states(graph, model, deployment)
+    if method == "custom_class":
         raise not_modelled("speculative-method-modelled", f"the speculative method {method} is not modelled")
     config = deployment.speculative_config or {}
     given = deployment.draft
@@ -122,7 +126,12 @@ def separate_draft(rules: Rules, model: Model, draft: ModelGraph, method: str, d
     stages = deployment.pipeline_parallel_size if method == "draft_model" else 1
     held = layers_of_stages(count, stages, deployment.env.get(PARTITION) if stages > 1 else None)[-1]
     made = _draft(draft, draft.stack, architecture, method, offset, count, default, modules=1, first=count - held)
-    return msgspec.structs.replace(made, non_causal=facts is not None and facts.non_causal, separate=True)
+    return msgspec.structs.replace(
+        made,
+        non_causal=facts is not None and facts.non_causal,
+        separate=True,
+        vocabulary=draft.globals_.vocab_size,
+    )
 
 
 def _draft(
@@ -151,7 +160,7 @@ def _draft(
         indices.append(offset + use.layer)
         named = class_of_cache(architecture, called, use, indexed=use.layer in indexed)
         classes.append(CacheClass(named, use.node, use.cache, draft=True))
-    nodes = (node for layer in held for node in layer.nodes)
+    nodes = [node for layer in held for node in layer.nodes]
     return Draft(
         method=method,
         names=tuple(names),
@@ -161,6 +170,8 @@ def _draft(
         experts=max((node.experts for node in nodes if isinstance(node, GroupedGEMM)), default=0),
         quantization=graph.globals_.quantization,
         layers=tuple(indices),
+        heads=max((node.n_q for node in nodes if isinstance(node, Attention)), default=0),
+        shards=read_shards(graph, stack),
     )
 
 

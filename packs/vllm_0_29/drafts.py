@@ -28,7 +28,7 @@ ASYNCHRONOUS: Final = EAGLE_LIKE | {"extract_hidden_states", "ngram_gpu", "draft
 FIRST_RUNNER: Final = CACHELESS | {"draft_model", "custom_class"}
 
 #: Methods that read hidden states of the target's inner layers.
-READ_INNER_STATES: Final = frozenset({"eagle3", "dflash", "dspark"})
+READ_INNER_STATES: Final = frozenset({"eagle3", "dflash", "dspark", "extract_hidden_states"})
 #: Methods whose draft's backend is selected whatever is forced on the target.
 CHOOSE_THEIR_BACKEND: Final = frozenset({"dflash", "dspark", "draft_model"})
 
@@ -93,6 +93,27 @@ def speculative_tokens(model: Model, deployment: Deployment) -> int:
     return tokens
 
 
+def check_slots(model: Model, deployment: Deployment, batch: int, tokens: int) -> None:
+    """Refused by the engine where a batch holds no more tokens than one request takes of it beyond its own to draft.
+
+    A block draft takes one for every drafted token, but DSpark and others that draft in parallel draw on the token
+    there is; a draft model takes one.
+    """
+    draft = model.draft
+    if draft is None:
+        return
+    parallel = draft.method == "dspark" or (deployment.speculative_config or {}).get("parallel_drafting")
+    taken = tokens if draft.method == "dflash" else tokens - 1 if parallel else int(draft.method == "draft_model")
+    if batch <= taken:
+        raise engine_refuses(
+            "draft-slots",
+            "ValidationError",
+            "config",
+            f"max_num_batched_tokens {batch} leaves no token beside the {taken} that {draft.method} takes to draft",
+            "vllm/config/vllm.py: VllmConfig._set_max_num_scheduled_tokens",
+        )
+
+
 def draft_reason(draft: Draft, tokens: int) -> Reason:
     """What drafts, and with which caches."""
     caches = len(draft.names)
@@ -109,9 +130,10 @@ def draft_reason(draft: Draft, tokens: int) -> Reason:
 def check_stages(rules: Rules, model: Model, deployment: Deployment) -> None:
     """Refused by the engine where the draft's class cannot be cut into the target's pipeline stages."""
     draft = model.draft
-    if rules.drafts_over_stages is None or draft is None or deployment.pipeline_parallel_size == 1:
+    if draft is None or not draft.names or deployment.pipeline_parallel_size == 1:
         return
-    if draft.names and draft.method != "draft_model" and model.architecture_name not in rules.drafts_over_stages:
+    cut = rules.drafts_over_stages is None or model.architecture_name in rules.drafts_over_stages
+    if draft.method == "extract_hidden_states" or not (cut or draft.method == "draft_model"):
         raise engine_refuses(
             "draft-over-stages",
             "NotImplementedError",

@@ -9,6 +9,7 @@ from vllm_0_29 import (
     deepseek_v4,
     dots3_note,
     encoders,
+    hidden_states,
     hy_v4,
     inkling,
     mimo_v2,
@@ -45,6 +46,7 @@ BACKENDS: Final[Mapping[str, Backend]] = {
     **minimax_m3.BACKENDS,
     **inkling.BACKENDS,
     **qwen4_exp.BACKENDS,
+    **hidden_states.BACKENDS,
 }
 MODEL_BACKENDS: Final[Mapping[str, Callable[[Rules, Model, Deployment, CacheClass, str], str]]] = {
     **sparse_mla.MODEL_BACKENDS,
@@ -56,6 +58,7 @@ MODEL_BACKENDS: Final[Mapping[str, Callable[[Rules, Model, Deployment, CacheClas
     **mimo_v2.MODEL_BACKENDS,
     **qwen4_exp.MODEL_BACKENDS,
     **whisper.MODEL_BACKENDS,
+    **hidden_states.MODEL_BACKENDS,
 }
 SPECS: Final[Mapping[str, Builder]] = {
     **sparse_mla.SPECS,
@@ -67,4 +70,5 @@ SPECS: Final[Mapping[str, Builder]] = {
     **mimo_v2.SPECS,
     **qwen4_exp.SPECS,
     **whisper.SPECS,
+    **hidden_states.SPECS,
 }

@@ -7,6 +7,7 @@ cache; one spec; one type; packed pages; pages made equal.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from math import gcd
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -35,6 +36,8 @@ COST_SOURCE = "vllm/v1/core/kv_cache_utils.py: _get_kv_cache_bytes_per_block"
 EMPTY_PAGE = "empty_page"
 
 UNIFORM_TYPE = "UniformTypeKVCacheSpecs"
+#: The cache of hidden states that ``extract_hidden_states`` keeps.
+HIDDEN_STATES_SPEC = "HiddenStateCacheSpec"
 
 #: Classes whose pages may not be padded to a larger one.
 UNPADDABLE = frozenset({"MLAAttentionSpec"})
@@ -80,17 +83,24 @@ def groups(rules: Rules, model: Model, deployment: Deployment, resolution: Resol
     elif (aliased := rules.aliased_groups(owned)) is not None:
         parts, rule, because, source = aliased.parts, "aliased-groups", aliased.because, SOURCE
         pages, alignment = [aliased.specs[index].page_size_bytes for index in spec_of], 1
-    elif resolution.resolved.kv_cache_layout in BLOCK_OUTERMOST and len({spec.page_size_bytes for spec in specs}) > 1:
-        parts = packed(rules, specs, spec_of, pages)
+    elif resolution.resolved.kv_cache_layout in BLOCK_OUTERMOST and _uneven(owned):
+        kept, rest = apart(owned)
+        parts = packed(rules, rest.specs, rest.spec_of, pages)
+        if kept is not None:
+            parts.append(Part((len(rest.spec_of),), kept))
         rule, because, source = (
             "packed-groups",
             "the layout puts the block outermost, so pages of any size pack",
             PACKED_SOURCE,
         )
     else:
-        equal, promoted = equal_pages(rules, owned)
-        pages = [equal[index].page_size_bytes for index in spec_of]
-        if promoted:
+        kept, rest = apart(owned)
+        equal, promoted = equal_pages(rules, rest)
+        pages = [equal[index].page_size_bytes for index in rest.spec_of]
+        if kept is not None:
+            parts, pages, because = beside_hidden_states(rules, equal, rest.spec_of, kept, promoted=promoted)
+            rule, source = "equal-page-groups", PAGE_SOURCE
+        elif promoted:
             parts = [Part(everything, uniform_type(equal[spec_of[0]], pages))]
             because = "latent pages cannot be made equal to the windows', so windows are allocated in full"
             rule, source = "one-type-group", FALLBACK_SOURCE
@@ -125,6 +135,62 @@ def groups(rules: Rules, model: Model, deployment: Deployment, resolution: Resol
     )
 
 
+def apart(owned: OwnedCaches) -> tuple[Spec | None, OwnedCaches]:
+    """The cache of hidden states, which is registered last and keeps a group of its own, and the others."""
+    kept = next((spec for spec in owned.specs if spec.type == HIDDEN_STATES_SPEC), None)
+    if kept is None:
+        return None, owned
+    specs = tuple(spec for spec in owned.specs if spec is not kept)
+    spec_of = tuple(specs.index(owned.specs[index]) for index in owned.spec_of[:-1])
+    return kept, msgspec.structs.replace(owned, specs=specs, spec_of=spec_of)
+
+
+def _uneven(owned: OwnedCaches) -> bool:
+    return len({spec.page_size_bytes for spec in owned.specs if spec.type != HIDDEN_STATES_SPEC}) > 1
+
+
+def beside_hidden_states(
+    rules: Rules, equal: Sequence[Spec], spec_of: Sequence[int], kept: Spec, *, promoted: bool
+) -> tuple[list[Part], list[int], str]:
+    """Groups of one page size, a last one for hidden states, in blocks of tokens that fit the page, and every page.
+
+    Refused by the engine where windows would have to be allocated in full for want of one page size.
+    """
+    if promoted:
+        raise engine_refuses(
+            "pages-made-equal",
+            "NotImplementedError",
+            "groups",
+            "latent pages cannot be made equal to the windows', and not beside hidden states either",
+            FALLBACK_SOURCE,
+        )
+    parts, because = uniform_page(rules, equal, spec_of)
+    scale = rules.hidden_states_scale(kept, parts[0].spec.page_size_bytes)
+    if scale > 1:
+        because += f"; every page {scale} times as large, to hold a token of hidden states"
+        parts = [Part(part.caches, _scaled(part.spec, scale)) for part in parts]
+    page = parts[0].spec.page_size_bytes
+    token, block = kept.head_slots * kept.content_bytes, gcd(*(part.spec.block_size for part in parts))
+    most = min(block, max(page // token, 1))
+    size = next(size for size in range(most, 0, -1) if block % size == 0)
+    held = msgspec.structs.replace(kept, block_size=size, padded_page=page, page_size_bytes=page)
+    return [*parts, Part((len(spec_of),), held)], [page] * (len(spec_of) + 1), because
+
+
+def _scaled(spec: Spec, scale: int) -> Spec:
+    return msgspec.structs.replace(
+        spec,
+        block_size=spec.block_size * scale,
+        page_size_bytes=spec.page_size_bytes * scale,
+        padded_page=None if spec.padded_page is None else spec.padded_page * scale,
+    )
+
+
+def hidden_states_scale(kept: Spec, page: int) -> int:
+    """How many times larger pages are made to hold a token of hidden states: this release leaves them as they are."""
+    return 1
+
+
 def group_bytes(groups: Sequence[Sequence[int]], pages: Sequence[int]) -> list[int]:
     """Bytes of each group's caches in one block."""
     return [sum(map(pages.__getitem__, caches)) for caches in groups]
@@ -157,7 +223,7 @@ def staged(
 
 def uniform_key(spec: Spec) -> Hashable:
     """Specs with one key are of one type (``UniformTypeKVCacheSpecs``): they grow alike, whatever their pages."""
-    if spec.type in ("FullAttentionSpec", "MLAAttentionSpec"):
+    if spec.type in ("FullAttentionSpec", "MLAAttentionSpec", HIDDEN_STATES_SPEC):
         return ("full", spec.block_size)
     if spec.type == "MambaSpec":
         return (spec.type, spec.block_size, spec.page_size_bytes, spec.labels)

@@ -29,7 +29,7 @@ FULL_COUNTERPART = {
     "SlidingWindowMLASpec": "MLAAttentionSpec",
     "ChunkedLocalAttentionSpec": "FullAttentionSpec",
 }
-FULL_CLASSES = frozenset({"FullAttentionSpec", "MLAAttentionSpec"})
+FULL_CLASSES = frozenset({"FullAttentionSpec", "MLAAttentionSpec", "HiddenStateCacheSpec"})
 
 
 def hybrid_manager(rules: Rules, model: Model, deployment: Deployment, reasons: Reasons) -> bool:

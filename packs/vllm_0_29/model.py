@@ -44,6 +44,8 @@ LAYER_CLASSES = {
 STATE_LAYER = "MambaBase"
 #: That of one every rank keeps whole.
 REPLICATED_STATE = "ReplicatedMambaBase"
+#: The layer class that keeps hidden states for ``extract_hidden_states``.
+HIDDEN_STATES = "CacheOnlyAttentionLayer"
 STATE_LAYERS = frozenset({STATE_LAYER, REPLICATED_STATE})
 
 
@@ -197,7 +199,8 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 
     ``modules`` is how many prediction modules run one after another; ``default_tokens`` what is drafted where the
     deployment does not say; ``separate``: a checkpoint of its own. ``experts`` and ``quantization`` are the module's.
-    ``layers`` are the indices in its caches' names.
+    ``heads`` are its attention's, ``shards`` what tensor parallelism divides of it, ``vocabulary`` that of a checkpoint
+    of its own. ``layers`` are the indices in its caches' names.
     """
 
     method: str
@@ -210,6 +213,9 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     experts: int = 0
     quantization: Quantization | None = None
     layers: tuple[int, ...] = ()
+    heads: int = 0
+    vocabulary: int | None = None
+    shards: tuple[Shard, ...] = ()
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):

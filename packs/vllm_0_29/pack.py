@@ -36,12 +36,14 @@ from vllm_0_29.draft_modules import drafted, read_draft
 from vllm_0_29.drafts import (
     CACHELESS,
     check_inner_states,
+    check_slots,
     draft_reason,
     extra_retained_tokens,
     method_of,
     speculative_tokens,
 )
 from vllm_0_29.graph_checks import check_graph
+from vllm_0_29.hidden_states import METHOD, layer_ids
 from vllm_0_29.listing import listed
 from vllm_0_29.model import Model, read_model
 from vllm_0_29.pool import auto_fitted
@@ -86,7 +88,9 @@ class Pack:
         assert method is not None
         kept = self._drafted(graph)
         given = None if method in CACHELESS else deployment.draft
-        key = (method, id(given), deployment.pipeline_parallel_size, deployment.env.get(PARTITION))
+        key: tuple[object, ...] = (method, id(given), deployment.pipeline_parallel_size, deployment.env.get(PARTITION))
+        if method == METHOD:
+            key = (*key, layer_ids(deployment.speculative_config))
         if key not in kept or kept[key][0] is not given:
             if len(kept) >= KEPT_DRAFTS:
                 kept.clear()
@@ -128,11 +132,11 @@ class Pack:
             raise engine_refuses("architecture-served", unserved.type, unserved.stage, unserved.reason, unserved.source)
         if graph.globals_.architecture not in self.rules.architectures:
             raise not_modelled("draft-has-a-target", f"{graph.name} drafts for another model: name it as its draft")
-        self.rules.check_deployment(self.rules, self._model(graph, deployment), deployment)
         check_names(self.rules, deployment)
         if deployment.max_model_len is not None:
             # The target's own configuration is read before the drafter's and before that of the ranks.
             self.rules.max_model_len(self.rules, self._target(graph), deployment, [])
+        self.rules.check_deployment(self.rules, self._model(graph, deployment), deployment)
         return True
 
     @hookimpl
@@ -150,6 +154,7 @@ class Pack:
             reasons.append(draft_reason(model.draft, drafted_tokens))
         length = rules.max_model_len(rules, model, deployment, reasons)
         tokens, seqs = rules.batch_sizes(rules, model, deployment, length, reasons)
+        check_slots(model, deployment, tokens, drafted_tokens)
         runner = rules.model_runner(rules, model, deployment, reasons)
         asynchronous = rules.async_scheduling(rules, model, deployment, runner, reasons)
         in_flight = rules.in_flight_tokens(deployment, tokens, asynchronous, runner, reasons)
@@ -157,6 +162,8 @@ class Pack:
         hybrid = rules.hybrid_manager(rules, model, deployment, reasons)
         check_shards(model.vocabulary, model.shards, deployment)
         check_inner_states(rules, model, deployment)
+        if model.draft is not None:
+            check_shards(model.draft.vocabulary or model.vocabulary, model.draft.shards, deployment)
         backends = rules.select_backends(rules, model, deployment, cache_dtype, reasons)
         sizes = rules.block_size(rules, model, deployment, cache_dtype, backends, mamba, reasons)
         resolved = Resolved(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from rulespack.errors import BadPack
 from rulespack.kv.pages import PageCount, cdiv
-from vllm_0_29.groups import EMPTY_PAGE
+from vllm_0_29.groups import EMPTY_PAGE, HIDDEN_STATES_SPEC
 from vllm_0_29.pool import RINGS
 from vllm_0_29.state import CHECKPOINT_BLOCKS
 
@@ -30,7 +30,7 @@ def pages(deployment: Deployment, resolution: Resolution, spec: Spec) -> PageCou
     kind = spec.members or spec.type
     if spec.label(EMPTY_PAGE):
         return PageCount(spec.block_size, error=EMPTY)
-    if kind in ("FullAttentionSpec", "MLAAttentionSpec"):
+    if kind in ("FullAttentionSpec", "MLAAttentionSpec", HIDDEN_STATES_SPEC):
         return PageCount(spec.block_size, shards=deployment.decode_context_parallel_size)
     if kind == "ChunkedLocalAttentionSpec":
         assert spec.attention_chunk_size is not None

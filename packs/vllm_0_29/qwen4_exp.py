@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 QSA_SOURCE: Final = "vllm/models/qwen4_exp/nvidia/qsa.py: Qwen4ExpQSAAttention.__init__"
 
+CONFIG_SOURCE: Final = "vllm/model_executor/models/config.py: Qwen4ExpForConditionalGenerationConfig"
+
 STATE_BACKEND: Final = "QWEN4_EXP_EXP_QSA_STATE"
 
 RAW_KEY, COMPRESSED_KEY, MAIN = "QSAKeyStateCache", "QSACompressedKeyCache", "Qwen4ExpQSA"
@@ -37,15 +39,28 @@ RAW_KEY, COMPRESSED_KEY, MAIN = "QSAKeyStateCache", "QSACompressedKeyCache", "Qw
 PLAIN: Final = ("auto", "bfloat16")
 
 
+#: Methods the model drafts by.
+DRAFTS_BY: Final = frozenset({"mtp", "ngram", "ngram_gpu"})
+
+
 def check(model: Model, deployment: Deployment) -> None:
-    """Refused by the engine: pipeline stages beyond the first do not see the tokens an n-gram embedding needs."""
+    """Refused by the engine: pipeline stages beyond the first do not see the tokens an n-gram embedding needs, and the
+    model drafts by its own predictor or by n-grams alone."""
     if deployment.pipeline_parallel_size > 1 and any(cls.layer_class == REPLICATED_STATE for cls in model.classes):
         raise engine_refuses(
             "ngram-embedding-one-stage",
             "NotImplementedError",
             "config",
             "the n-gram embedding needs the tokens themselves, which only the first pipeline stage has",
-            "vllm/model_executor/models/config.py: Qwen4ExpForConditionalGenerationConfig",
+            CONFIG_SOURCE,
+        )
+    if model.draft is not None and model.draft.method not in DRAFTS_BY:
+        raise engine_refuses(
+            "qwen4-drafts",
+            "NotImplementedError",
+            "config",
+            f"Qwen4Exp drafts by its own predictor or by n-grams, not by {model.draft.method}",
+            CONFIG_SOURCE,
         )
 
 

@@ -359,6 +359,20 @@ LINES: Final[Mapping[str, Line]] = {
             "The target's class must hand the hidden states a draft reads on from stage to stage.",
             "inner_states_over_stages",
         ),
+        draft_heads_divide=("The ranks must divide a draft's attention heads.", "check_deployment"),
+        model_runner_drafts=(
+            "The model runner that the environment forces must run the draft.",
+            "model_runner first_runner_methods",
+        ),
+        hidden_states_extracted=(
+            "What extract_hidden_states takes: layers that are named, one token, no sampling.",
+            "own_draft",
+        ),
+        qwen4_drafts=(
+            "Qwen4Exp drafts by its own predictor or by n-grams.",
+            "architectures.Qwen4ExpForConditionalGeneration",
+        ),
+        draft_slots=("A batch must hold more tokens than a request's drafts take of it.", "batch_sizes"),
         speculative_value_accepted=(
             "A key of speculative_config must have a value of its kind.",
             "speculative_keys speculative_switches speculative_choices",
@@ -408,7 +422,6 @@ LINES: Final[Mapping[str, Line]] = {
             "What suffix decoding takes for its tree, its cache and its thresholds.",
             "draft_checks.suffix_decoding_max_tree_depth",
         ),
-        draft_with_dcp=("A draft model under decode context parallelism is not modelled.", "check_deployment"),
     ),
     **topic(
         GROUPS,

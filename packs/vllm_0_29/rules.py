@@ -154,6 +154,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     state_bucket: Callable[[Spec, bool], bool]
     block_alignment: Callable[[Sequence[Spec]], int]
     aliased_groups: Callable[[OwnedCaches], Aliased | None]
+    hidden_states_scale: Callable[[Spec, int], int]
     groups: Callable[[Rules, Model, Deployment, Resolution, OwnedCaches], Grouping]
     pages: Callable[[Deployment, Resolution, Spec], PageCount]
     window_pages: Callable[[Deployment, Resolution, Spec], PageCount]

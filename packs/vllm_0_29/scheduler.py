@@ -13,7 +13,7 @@ from vllm_0_29.words import many
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
-    from vllm_0_29.model import Model
+    from vllm_0_29.model import Draft, Model
     from vllm_0_29.rules import Reasons, Rules
 
 BATCH_SOURCE = "vllm/engine/arg_utils.py: EngineArgs.get_batch_defaults"
@@ -151,10 +151,33 @@ def model_runner(rules: Rules, model: Model, deployment: Deployment, reasons: Re
     if method in rules.first_runner_methods:
         version, because = 1, f"the second does not draft by {method}"
     if forced is not None:
+        if model.draft is not None:
+            _check_drafts(rules, model, model.draft, forced)
         version, because = (2 if forced else 1), f"{RUNNER} says so"
     check_runner(deployment, version)
     reasons.append(Reason("model-runner", version, {}, because, RUNNER_SOURCE))
     return version
+
+
+def _check_drafts(rules: Rules, model: Model, draft: Draft, second: bool) -> None:
+    """Refused by the engine: a drafter that the runner the environment forces does not run.
+
+    The first runs no DSpark, and no block draft some of whose layers have a window.
+    """
+    windows = {cls.window is not None for cls in draft.classes}
+    if second:
+        against = draft.method in rules.first_runner_methods
+    else:
+        against = draft.method == "dspark" or (draft.method == "dflash" and len(windows) > 1)
+    if against:
+        raise engine_refuses(
+            "model-runner-drafts",
+            "ValidationError",
+            "config",
+            f"the {'second' if second else 'first'} model runner, which {RUNNER} asks for, does not run this draft by "
+            f"{draft.method}",
+            "vllm/config/vllm.py: VllmConfig.__post_init__",
+        )
 
 
 def check_runner(deployment: Deployment, version: int) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from rulespack.errors import engine_refuses
-from rulespack.graph.model import GEMM, Attention, GroupedGEMM, ModelGraph
+from rulespack.graph.model import GEMM, Attention, GroupedGEMM, ModelGraph, Stack
 from rulespack.graph.stack import layers
 
 if TYPE_CHECKING:
@@ -38,10 +38,11 @@ class Shard(msgspec.Struct, frozen=True):
     expert: bool = False
 
 
-def read_shards(graph: ModelGraph) -> tuple[Shard, ...]:
-    """The distinct dimensions of the target's layers that tensor parallelism divides, in the order they are built."""
+def read_shards(graph: ModelGraph, stack: Stack | None = None) -> tuple[Shard, ...]:
+    """The distinct dimensions of a stack's layers that tensor parallelism divides, in the order they are built; of the
+    target's where none is named."""
     found: dict[Shard, None] = {}
-    for kind in {layer.id: layer for layer in layers(graph)}.values():
+    for kind in {layer.id: layer for layer in layers(graph, stack)}.values():
         heads = next((node for node in kind.nodes if isinstance(node, Attention)), None)
         for node in kind.nodes:
             if isinstance(node, GEMM) and node.tp in ("column", "row"):

@@ -105,6 +105,7 @@ RULES = msgspec.structs.replace(
     state_bucket=groups.state_bucket,
     block_alignment=groups.block_alignment,
     aliased_groups=glm5_next.aliased_groups,
+    hidden_states_scale=groups.hidden_states_scale,
     promote=groups.promote,
     prefix_cacheable=groups.prefix_cacheable,
 )

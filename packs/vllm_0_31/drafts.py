@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from vllm_0_29 import draft_checks, draft_keys, draft_modules
 from vllm_0_29 import drafts as earlier
 from vllm_0_29.draft_layers import AS_TARGET, Own
@@ -70,10 +72,12 @@ def draft_layers(rules: Rules, model: Model, deployment: Deployment) -> Own:
     draft = model.draft
     if draft is None or not draft.names:
         return AS_TARGET
-    if draft.method in rules.own_backend_methods or rules.model_runner(rules, model, deployment, []) == 1:
-        return earlier_layers(rules, model, deployment)
-    if draft.method == "draft_model":
+    if draft.method == "extract_hidden_states":
         return AS_TARGET
+    if draft.method in rules.own_backend_methods or rules.model_runner(rules, model, deployment, []) == 1:
+        return msgspec.structs.replace(earlier_layers(rules, model, deployment), alone=False)
+    if draft.method == "draft_model":
+        return Own(alone=True)
     config = deployment.speculative_config or {}
     return Own(config.get("kv_cache_dtype"), draft_keys.backend_named(config))
 

@@ -10,6 +10,7 @@ import msgspec
 
 from rulespack.errors import engine_refuses
 from rulespack.hooks import OwnedCaches
+from rulespack.kv.pages import cdiv
 from rulespack.kv.specs import Spec
 from vllm_0_29 import groups as earlier
 from vllm_0_29 import manager, pool
@@ -35,6 +36,11 @@ def state_bucket(spec: Spec, no_repeats: bool) -> bool:
     if spec.type in ("MambaSpec", "CircularBufferSpec"):
         return True
     return no_repeats and spec.type in ("SlidingWindowSpec", "SlidingWindowMLASpec")
+
+
+def hidden_states_scale(kept: Spec, page: int) -> int:
+    """Pages are made large enough to hold one token of hidden states."""
+    return cdiv(kept.head_slots * kept.content_bytes, page)
 
 
 def merge_key(spec: Spec) -> Hashable:
