@@ -8,6 +8,7 @@ that no release knows is an error with the nearest right one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Self, dataclass_transform
 
 import msgspec
@@ -63,8 +64,10 @@ class _Arguments:
                 "mapping of them goes to Deployment.of"
             )
         values = self.__dict__
-        values["stated"] = arguments
+        values["stated"] = MappingProxyType(arguments)
         for name, value in arguments.items():
+            if isinstance(value, (Mapping, list)):
+                value = arguments[name] = _own(value)
             reader = READERS.get(name)
             if reader is None:
                 _check_known(name)
@@ -99,20 +102,35 @@ class _Arguments:
         return isinstance(other, _Arguments) and self.stated == other.stated
 
     def __hash__(self) -> int:
-        return hash(repr(sorted(self.stated.items(), key=lambda item: item[0])))
+        return _hash(self.stated)
 
     def __repr__(self) -> str:
         inside = ", ".join(f"{name}={value!r}" for name, value in self.stated.items())
         return f"{type(self).__name__}({inside})"
 
 
+def _own(value: Any) -> Any:
+    """A copy of what lists and mappings hold, so that whoever stated them cannot change a question already asked."""
+    if isinstance(value, Mapping):
+        return {key: _own(below) for key, below in value.items()}
+    return [_own(below) for below in value] if isinstance(value, list) else value
+
+
+def _hash(value: Any) -> int:
+    """Equal values have one hash, in whatever order a mapping states its keys."""
+    if isinstance(value, Mapping):
+        return hash(frozenset((key, _hash(below)) for key, below in value.items()))
+    return hash(tuple(map(_hash, value))) if isinstance(value, (list, tuple)) else hash(value)
+
+
 class Deployment(_Arguments):
     """The engine arguments and the GPU a question is asked for, by the names of vLLM's ``EngineArgs``.
 
-    Only what was stated is in ``stated``; every attribute has the engine's default otherwise (None: the release
-    decides). ``gpu`` is a name of :data:`GPUS` in any case, or a mapping of ``capability``, ``memory_bytes`` and
-    optionally ``name``. Raises BadDeployment for an unknown argument or a value that is not of the argument's kind.
-    Whether a *value* is one the release accepts is the release's to say, when the plan is made.
+    Only what was stated is in ``stated``, by which deployments are compared; every attribute has the engine's default
+    otherwise (None: the release decides). ``gpu`` is a name of :data:`GPUS` in any case, or a mapping of
+    ``capability``, ``memory_bytes`` and optionally ``name``. Raises BadDeployment for an unknown argument or a value
+    that is not of the argument's kind. Whether a *value* is one the release accepts is the release's to say, when the
+    plan is made.
     """
 
     gpu: Gpu = DEFAULT_GPU

@@ -318,7 +318,7 @@ class Engine:
             engine=self.engine,
             release=self.release,
             model=graph.name,
-            deployment=deployment.stated,
+            deployment=dict(deployment.stated),
             architecture=graph.globals_.architecture or "",
             resolved=resolved,
             specs=made.owned.specs,

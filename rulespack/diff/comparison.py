@@ -175,7 +175,7 @@ def paired_answers(
     pair = Pair(
         model=question.model.name,
         name=question.name,
-        deployment=question.deployment.stated,
+        deployment=dict(question.deployment.stated),
         status=status,
         old=was,
         new=is_now,

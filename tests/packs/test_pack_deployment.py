@@ -272,3 +272,34 @@ def test_a_family_the_graph_does_not_describe_is_refused(release: str) -> None:
     with pytest.raises(Refused) as answer:
         rulespack.engine(release).plan(graph, Deployment(gpu="RTXPRO6000"))
     assert (answer.value.by, answer.value.rule) == ("pack", "capability-described")
+
+
+def test_a_deployment_keeps_what_was_stated_whatever_becomes_of_what_it_was_stated_in() -> None:
+    speculation = {"method": "ngram", "num_speculative_tokens": 2}
+    skipped = ["0"]
+    stated = {"speculative_config": speculation, "kv_cache_dtype_skip_layers": skipped}
+    deployment = Deployment.of(stated)
+    answer = rulespack.engine("0.31.0").plan(rulespack.load_model("qwen3-8b"), deployment)
+    speculation["num_speculative_tokens"] = 7
+    skipped.append("1")
+    asked = {
+        "speculative_config": {"method": "ngram", "num_speculative_tokens": 2},
+        "kv_cache_dtype_skip_layers": ["0"],
+    }
+    assert deployment.stated == answer.deployment == asked
+    assert deployment == Deployment(**asked)
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        deployment.stated["tensor_parallel_size"] = 8  # type: ignore[index]
+
+
+def test_equal_deployments_have_one_hash() -> None:
+    pairs = [
+        ({"attention_config": {"backend": "x", "flash_attn_version": 2}}, {"flash_attn_version": 2, "backend": "x"}),
+        ({"attention_config": {"flash_attn_version": 2}}, {"flash_attn_version": 2.0}),
+        ({"attention_config": {"x": [1, {"a": 1, "b": 2}]}}, {"x": [1, {"b": 2, "a": 1}]}),
+    ]
+    for one, other in pairs:
+        first, second = Deployment(**one), Deployment(attention_config=other)
+        assert first == second
+        assert hash(first) == hash(second)
+    assert hash(Deployment(port=1)) != hash(Deployment(port=2))
