@@ -10,32 +10,10 @@ from rulespack import __version__
 from rulespack.diff import Comparison, Pair
 from rulespack.diff.plans import dearest_block
 from rulespack.kv.plan import Plan
-from rulespack.report.changes import (
-    KINDS,
-    RANKED,
-    STATUS_WORDS,
-    TOLD,
-    Section,
-    accepts_sentences,
-    answers,
-    asked,
-    cache_sentences,
-    capacity_text,
-    group_sentences,
-    many,
-    percent,
-    reason_rows,
-    reason_text,
-    refusal_text,
-    rows,
-    sections,
-    short,
-    title,
-    unmodelled,
-)
+from rulespack.report.changes import asked, many, refusal_text, short
 from rulespack.report.pictures import blocks, curves, holds, kinds
-from rulespack.report.same import same
 from rulespack.report.style import count, size
+from rulespack.report.told import Part, told
 
 if TYPE_CHECKING:
     from rulespack.diff import Refusal
@@ -119,59 +97,23 @@ def _manager(plan: Plan) -> str:
 
 def diff_html(comparison: Comparison, *, only_changed: bool = False) -> str:
     """The page of a comparison."""
-    deployments = {pair.name: asked(pair.deployment) for pair in comparison.pairs}
-    models = many(len({pair.model for pair in comparison.pairs}), "model")
-    ranked = [(pair, False) for pair in comparison.losses(RANKED)]
-    ranked += [(pair, True) for pair in comparison.gains(RANKED)]
+    said = told(comparison, only_changed=only_changed)
     return _page(
         "diff.html.j2",
-        title=f"{comparison.engine} {comparison.old} → {comparison.new}",
-        old=comparison.old,
-        new=comparison.new,
-        counted=f"{models}, {many(len(deployments), 'deployment')}",
-        deployments=deployments.items(),
-        counts=[(STATUS_WORDS[status], count(number)) for status, number in comparison.counts.items()],
-        ranked=[
-            (title(pair, comparison), percent(pair.capacity) or "0 %", capacity_text(pair), gains)
-            for pair, gains in ranked
-        ],
-        sections=[_section(section, comparison) for section in sections(comparison, TOLD)],
-        accepts=[
-            (KINDS.get(change.kind, change.kind), "; ".join(accepts_sentences(change))) for change in comparison.accepts
-        ],
-        unmodelled=[] if only_changed else unmodelled(comparison),
-        same=[] if only_changed else same(comparison),
+        title=f"{said.engine} {said.old} → {said.new}",
+        told=said,
+        ranked=[(one, False) for one in said.losses] + [(one, True) for one in said.gains],
+        parts_told=[(part, _pictures(part)) for part in said.parts],
     )
 
 
-def _section(section: Section, comparison: Comparison) -> dict[str, Any]:
-    first = section.pairs[0]
-    changed = section.status == "changed"
-    view: dict[str, Any] = {
-        "names": ", ".join(title(pair, comparison) for pair in section.pairs),
-        "status": STATUS_WORDS[section.status],
-        "answers": [] if changed and first.old.refusal is None else answers(section, comparison),
-        "rows": [(row.label, row.old, row.new, row.delta) for row in rows(first)] if changed else [],
-        "told": [],
-        "pictures": [],
-        "kinds": [],
-        "reasons": [],
-    }
-    if changed:
-        view["told"] = [(f"caches {what}", how) for what, how in cache_sentences(first)] + group_sentences(first)
-        view["reasons"] = [
-            (rule, reason_text(change.old), reason_text(change.new)) for rule, change in reason_rows(first)
-        ]
-    if len(section.pairs) == 1:
-        view |= _pictures(first)
-    return view
-
-
-def _pictures(pair: Pair) -> Mapping[str, Any]:
-    """Both blocks at one scale, the old above the new; one alone where the other release has none, or the same one."""
+def _pictures(part: Part) -> Mapping[str, Any]:
+    """Both blocks of one pair at one scale, the old above the new; one alone where the other release has none, or the
+    same one."""
+    pair = part.pairs[0]
     plans = [(answer.release, answer.plan) for answer in (pair.old, pair.new) if answer.plan is not None]
-    if not plans or (pair.old.plan is not None and pair.new.plan is not None and not _block_changed(pair)):
-        return {}
+    if len(part.pairs) > 1 or not plans or (len(plans) == 2 and not _block_changed(pair)):
+        return {"pictures": (), "kinds": ()}
     legend = kinds(*(plan for _, plan in plans))
     widest = max(dearest_block(plan) for _, plan in plans)
     return {

@@ -2,33 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from rulespack.diff import Comparison, Pair
-from rulespack.report.changes import (
-    KINDS,
-    RANKED,
-    STATUS_WORDS,
-    TOLD,
-    Section,
-    accepts_sentences,
-    answers,
-    asked,
-    cache_sentences,
-    capacity_text,
-    group_sentences,
-    many,
-    percent,
-    reason_rows,
-    reason_text,
-    rows,
-    sections,
-    title,
-    unmodelled,
-)
-from rulespack.report.same import same
-from rulespack.report.style import count
+from rulespack.diff import Comparison
+from rulespack.report.told import Part, Told, told
 
 #: What Markdown or HTML would read as its own.
 _SPECIAL: Final = str.maketrans({char: "\\" + char for char in "\\`*[]<|~"})
@@ -56,18 +34,15 @@ def fitted(parts: Sequence[str], limit: int, more: str) -> str:
 
 def markdown_parts(comparison: Comparison, *, only_changed: bool = False) -> list[str]:
     """The summary, each section of what changed, what the releases accept, and what is left."""
-    parts = [_lines(_summary(comparison))]
-    parts += [_lines(_section(section, comparison)) for section in sections(comparison, TOLD)]
-    if comparison.accepts:
-        parts.append(_lines(_accepts(comparison)))
-    if not only_changed:
-        if said := unmodelled(comparison):
-            told = [f"- **{escape(name)}**: {escape(why)}" for name, why in said]
-            parts.append(_lines(["## Not modelled, so nothing is said", "", *told, ""]))
-        for heading, names in same(comparison):
-            parts.append(
-                _lines([f"## {escape(heading[0].upper() + heading[1:])}", "", ", ".join(map(escape, names)), ""])
-            )
+    said = told(comparison, only_changed=only_changed)
+    parts = [_lines(_summary(said))]
+    parts += [_lines(_part(part, said)) for part in said.parts]
+    if said.accepts:
+        parts.append(_lines(["## What the releases accept", "", *_list(said.accepts), ""]))
+    if said.unmodelled:
+        parts.append(_lines(["## Not modelled, so nothing is said", "", *_list(said.unmodelled), ""]))
+    for heading, names in said.same:
+        parts.append(_lines([f"## {escape(heading[0].upper() + heading[1:])}", "", ", ".join(map(escape, names)), ""]))
     return parts
 
 
@@ -80,57 +55,40 @@ def _lines(lines: Sequence[str] | Iterator[str]) -> str:
     return "\n".join(lines)
 
 
-def _summary(comparison: Comparison) -> Iterator[str]:
-    yield f"# {escape(comparison.engine)} {comparison.old} → {comparison.new}"
+def _list(said: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """A list of names with what there is to say of each."""
+    return (f"- **{escape(name)}**: {escape(what)}" for name, what in said)
+
+
+def _summary(said: Told) -> Iterator[str]:
+    yield f"# {escape(said.engine)} {said.old} → {said.new}"
     yield ""
-    deployments = {pair.name: asked(pair.deployment) for pair in comparison.pairs}
-    yield f"{many(len({pair.model for pair in comparison.pairs}), 'model')}, {many(len(deployments), 'deployment')}."
+    yield f"{said.counted}."
     yield ""
-    yield from (f"- **{escape(name)}**: {escape(said)}" for name, said in deployments.items())
+    yield from _list(said.deployments)
     yield ""
-    found = [(STATUS_WORDS[status], count(number)) for status, number in comparison.counts.items()]
-    yield from _table(("status", "pairs"), found, right=(1,))
-    ranked = [*comparison.losses(RANKED), *reversed(comparison.gains(RANKED))]
+    yield from _table(("status", "pairs"), said.counts, right=(1,))
+    ranked = [(one.title, one.change, one.amounts) for one in (*said.losses, *reversed(said.gains))]
     if ranked:
         yield "What the same memory holds, the largest losses and gains:"
         yield ""
-        said = [(title(pair, comparison), percent(pair.capacity) or "0 %", capacity_text(pair)) for pair in ranked]
-        yield from _table(("model", "change", "from"), said, right=(1,))
+        yield from _table(("model", "change", "from"), ranked, right=(1,))
 
 
-def _accepts(comparison: Comparison) -> Iterator[str]:
-    yield "## What the releases accept"
+def _part(part: Part, said: Told) -> Iterator[str]:
+    yield f"## {escape(part.names)}: {part.status}"
     yield ""
-    for change in comparison.accepts:
-        yield f"- **{escape(KINDS.get(change.kind, change.kind))}**: {escape('; '.join(accepts_sentences(change)))}"
-    yield ""
-
-
-def _section(section: Section, comparison: Comparison) -> Iterator[str]:
-    names = ", ".join(escape(title(pair, comparison)) for pair in section.pairs)
-    yield f"## {names}: {STATUS_WORDS[section.status]}"
-    yield ""
-    first = section.pairs[0]
-    if section.status != "changed" or first.old.refusal is not None:
-        yield from (f"- **{release}**: {escape(said)}" for release, said in answers(section, comparison))
+    if part.answers:
+        yield from _list(part.answers)
         yield ""
-    if section.status == "changed":
-        yield from _changed(first)
-
-
-def _changed(pair: Pair) -> Iterator[str]:
-    old, new = pair.old.release, pair.new.release
-    found = [(row.label, row.old, row.new, row.delta) for row in rows(pair)]
-    yield from _table(("", old, new, "change"), found, right=(1, 2, 3))
-    told = [(f"caches {what}", how) for what, how in cache_sentences(pair)] + group_sentences(pair)
-    if told:
-        yield from (f"- {escape(what)}: {escape(how)}" for what, how in told)
+    yield from _table(("", said.old, said.new, "change"), part.rows, right=(1, 2, 3))
+    if part.moved:
+        yield from (f"- {escape(what)}: {escape(how)}" for what, how in part.moved)
         yield ""
-    reasons = [(rule, reason_text(said.old), reason_text(said.new)) for rule, said in reason_rows(pair)]
-    if reasons:
+    if part.reasons:
         yield "<details><summary>Why</summary>"
         yield ""
-        yield from _table(("rule", old, new), reasons)
+        yield from _table(("rule", said.old, said.new), part.reasons)
         yield "</details>"
         yield ""
 
