@@ -14,6 +14,7 @@ from vllm_0_29.draft_keys import backend_named
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
+    from rulespack.kv.specs import Spec
     from vllm_0_29.model import Model
     from vllm_0_29.rules import Rules
 
@@ -55,3 +56,8 @@ def draft_layers(rules: Rules, model: Model, deployment: Deployment) -> Own:
     free = apart and (draft.separate or draft.method != "dspark")
     backend = backend_named(config) if apart else None
     return Own(config.get("kv_cache_dtype"), backend, free, alone=draft.method == "draft_model")
+
+
+def draft_spec(rules: Rules, model: Model, deployment: Deployment, spec: Spec) -> Spec:
+    """A draft's cache as the runner reports it: as its layer answers."""
+    return spec

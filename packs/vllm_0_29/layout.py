@@ -46,18 +46,7 @@ def layout(
         layouts = rules.backends[name].layouts(deployment.gpu.capability)
         if layouts is not None:
             declared.append(layouts)
-    candidates = list(_common(declared))
-    shapes = {(spec.head_slots, spec.states, spec.page_size_bytes) for spec in specs}
-    if len(shapes) > 1:
-        candidates = [name for name in candidates if name in BLOCK_COMPACT]
-        if not candidates:
-            raise engine_refuses(
-                "layout-block-compact",
-                "ValueError",
-                "groups",
-                "caches of several shapes need a block-compact layout",
-                SOURCE,
-            )
+    candidates = list(rules.layouts_of_shapes(specs, _common(declared)))
     asked = deployment.env.get("VLLM_KV_CACHE_LAYOUT")
     wanted = wanted_layout(rules, model, deployment) if asked is None else None
     if asked is not None:
@@ -77,6 +66,24 @@ def layout(
         because = "the first every backend supports" if declared else "the default, as no backend declares any"
     reasons.append(Reason("kv-cache-layout", chosen, {"candidates": candidates, "connector": wanted}, because, SOURCE))
     return chosen
+
+
+def layouts_of_shapes(specs: Sequence[Spec], candidates: Sequence[str]) -> Sequence[str]:
+    """The layouts caches of these shapes can have: of several shapes, those that keep a block of a layer together.
+
+    Refused by the engine where that leaves none.
+    """
+    if len({(spec.head_slots, spec.states, spec.page_size_bytes) for spec in specs}) > 1:
+        candidates = [name for name in candidates if name in BLOCK_COMPACT]
+        if not candidates:
+            raise engine_refuses(
+                "layout-block-compact",
+                "ValueError",
+                "groups",
+                "caches of several shapes need a block-compact layout",
+                SOURCE,
+            )
+    return candidates
 
 
 def _common(declared: list[tuple[str, ...]]) -> Sequence[str]:

@@ -213,7 +213,8 @@ class Pack:
         specs = []
         for part in resolution.backends:
             cls = model.classes[model.class_of[part.caches[0]]]
-            specs.append(self.rules.specs[cls.layer_class](self.rules, model, deployment, cls, part, settings))
+            spec = self.rules.specs[cls.layer_class](self.rules, model, deployment, cls, part, settings)
+            specs.append(self.rules.draft_spec(self.rules, model, deployment, spec) if cls.draft else spec)
         self._answered = _Answered(given, settings, specs)
         return specs
 

@@ -244,8 +244,9 @@ def scheduler_sizes(
     )
     if len(groups) <= 1:
         return smallest * dcp, smallest * dcp
+    shared = [rules.over_ranks(group.spec) for group in groups]
     states = [(group.spec.members or group.spec.type) == "MambaSpec" for group in groups]
-    sizes = [group.spec.block_size * (1 if state else dcp) for group, state in zip(groups, states, strict=True)]
+    sizes = [group.spec.block_size * (dcp if over else 1) for group, over in zip(groups, shared, strict=True)]
     scheduler = lcm(*sizes)
     if not resolution.resolved.enable_prefix_caching and not transfer_stated(deployment):
         return scheduler, scheduler
@@ -277,6 +278,11 @@ def scheduler_sizes(
             SIZES_SOURCE,
         )
     return scheduler, hashed
+
+
+def over_ranks(spec: Spec) -> bool:
+    """Whether decode context parallelism shares a group's caches over ranks: all but recurrent state."""
+    return (spec.members or spec.type) != "MambaSpec"
 
 
 def prefix_cacheable(spec: Spec) -> bool:

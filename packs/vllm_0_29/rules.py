@@ -105,6 +105,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     drafts_over_stages: frozenset[str] | None
     own_draft: Callable[[ModelGraph, Model, str], Draft]
     draft_layers: Callable[[Rules, Model, Deployment], Own]
+    draft_spec: Callable[[Rules, Model, Deployment, Spec], Spec]
     draft_groups: Callable[[Model, Deployment, str, Sequence[Sequence[int]]], frozenset[int]]
 
     # lengths and the scheduler
@@ -146,6 +147,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     window_block_size: Callable[[Backend, Want, int, int, int | None], int]
     specs: dict[str, Callable[[Rules, Model, Deployment, CacheClass, LayerBackend, Settings], Spec]]
     layout: Callable[[Rules, Model, Deployment, Sequence[LayerBackend], Sequence[Spec], Reasons], str]
+    layouts_of_shapes: Callable[[Sequence[Spec], Sequence[str]], Sequence[str]]
 
     # groups, blocks and the pool
     uniform_key: Callable[[Spec], object]
@@ -159,6 +161,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     pages: Callable[[Deployment, Resolution, Spec], PageCount]
     window_pages: Callable[[Deployment, Resolution, Spec], PageCount]
     prefix_cacheable: Callable[[Spec], bool]
+    over_ranks: Callable[[Spec], bool]
     kernel_block_check: Callable[[Rules, Model, Deployment, Resolution, OwnedCaches, Sequence[CacheGroup]], None]
     check_block_size: Callable[[Model, Deployment, Resolution, Sequence[CacheGroup]], None]
     check_shared_prefill: Callable[[Model, Deployment], None]

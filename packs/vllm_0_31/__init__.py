@@ -65,6 +65,7 @@ RULES = msgspec.structs.replace(
     drafts_over_stages=None,
     own_draft=drafts.own_draft,
     draft_layers=drafts.draft_layers,
+    draft_spec=drafts.draft_spec,
     draft_groups=drafts.draft_groups,
     scaled_length=lengths.scaled_length,
     expert_multiples=weights.expert_multiples,
@@ -107,6 +108,10 @@ RULES = msgspec.structs.replace(
     aliased_groups=glm5_next.aliased_groups,
     hidden_states_scale=groups.hidden_states_scale,
     promote=groups.promote,
+    layouts_of_shapes=groups.layouts_of_shapes,
+    over_ranks=groups.over_ranks,
+    pages=groups.pages,
+    window_pages=groups.window_pages,
     prefix_cacheable=groups.prefix_cacheable,
 )
 

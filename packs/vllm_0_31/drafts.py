@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from rulespack.graph.model import Attention
+from rulespack.graph.vocabulary import LATENT_KINDS
 from vllm_0_29 import draft_checks, draft_keys, draft_modules
 from vllm_0_29 import drafts as earlier
 from vllm_0_29.draft_layers import AS_TARGET, Own
 from vllm_0_29.draft_layers import draft_layers as earlier_layers
 from vllm_0_31 import deepseek_v41
+from vllm_0_31.groups import REPLICATED
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
     from rulespack.graph.model import ModelGraph
+    from rulespack.kv.specs import Spec
     from vllm_0_29.model import Draft, Model
     from vllm_0_29.rules import Rules
 
@@ -74,12 +78,37 @@ def draft_layers(rules: Rules, model: Model, deployment: Deployment) -> Own:
         return AS_TARGET
     if draft.method == "extract_hidden_states":
         return AS_TARGET
+    if replicated(rules, model, deployment):
+        return msgspec.structs.replace(earlier_layers(rules, model, deployment), alone=True)
     if draft.method in rules.own_backend_methods or rules.model_runner(rules, model, deployment, []) == 1:
         return msgspec.structs.replace(earlier_layers(rules, model, deployment), alone=False)
     if draft.method == "draft_model":
         return Own(alone=True)
     config = deployment.speculative_config or {}
     return Own(config.get("kv_cache_dtype"), draft_keys.backend_named(config))
+
+
+def replicated(rules: Rules, model: Model, deployment: Deployment) -> bool:
+    """Whether every rank keeps the draft's caches whole under decode context parallelism: a block draft's that are not
+    latent, under the second model runner.
+
+    ``vllm/v1/worker/gpu/spec_decode/dflash/speculator.py: DFlashSpeculator.__init__``.
+    """
+    draft = model.draft
+    if deployment.decode_context_parallel_size == 1 or draft is None or draft.method not in ("dflash", "dspark"):
+        return False
+    latent = any(isinstance(cls.node, Attention) and cls.node.kind in LATENT_KINDS for cls in draft.classes)
+    return not latent and rules.model_runner(rules, model, deployment, []) == 2
+
+
+def draft_spec(rules: Rules, model: Model, deployment: Deployment, spec: Spec) -> Spec:
+    """As its layer answers, marked where every rank keeps it whole.
+
+    ``vllm/v1/worker/gpu/model_runner.py: GPUModelRunner.get_kv_cache_spec``.
+    """
+    if not replicated(rules, model, deployment):
+        return spec
+    return msgspec.structs.replace(spec, labels=(*spec.labels, (REPLICATED, True)))
 
 
 def adaptive(rules: Rules, model: Model, deployment: Deployment, draft: Draft, config: draft_checks.Config) -> None:

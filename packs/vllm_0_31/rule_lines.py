@@ -60,6 +60,10 @@ LINES: Final[Mapping[str, Line]] = {
             "Where layers are skipped, the parts of a composite backend must lay the cache out alike.",
             "backends.TRITON_FLASH_ATTN backends.TRITON_FLASHINFER",
         ),
+        layout_block_outermost=(
+            "A draft's caches that every rank keeps whole need a layout that puts the block outermost.",
+            "layouts_of_shapes",
+        ),
         common_block_size=("The backends of a model must share a block size.", "preferred_block_size"),
         tail_ring_divides_block=(
             "The ring of keys not yet pooled must divide GLM 5.3 Flash's block.",
