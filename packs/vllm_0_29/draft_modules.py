@@ -48,6 +48,8 @@ def read_draft(rules: Rules, graph: ModelGraph, model: Model, deployment: Deploy
     if method == "extract_hidden_states":
         return hidden_states(graph, model, deployment)
     if method == "custom_class":
+        if (deployment.speculative_config or {}).get("model") is None:
+            raise invalid("draft-named", f"speculative_config.model is not stated, which {method} needs")
         raise not_modelled("speculative-method-modelled", f"the speculative method {method} is not modelled")
     config = deployment.speculative_config or {}
     given = deployment.draft

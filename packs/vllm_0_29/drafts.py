@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 EAGLE_LIKE: Final = frozenset({"eagle", "eagle3", "mtp", "dflash", "dspark"})
 #: Methods that own no cache.
 CACHELESS: Final = frozenset({"ngram", "ngram_gpu", "suffix", "medusa", "mlp_speculator"})
+#: Methods that name no draft of the catalog's: of no cache, of a user's own code, or of the target's states.
+WITHOUT_DRAFT: Final = CACHELESS | {"custom_class", "extract_hidden_states"}
 #: Methods under which a step is scheduled while the last one runs.
 ASYNCHRONOUS: Final = EAGLE_LIKE | {"extract_hidden_states", "ngram_gpu", "draft_model"}
 #: Methods that need the first model runner.
@@ -60,6 +62,8 @@ def method_of(rules: Rules, deployment: Deployment) -> str | None:
         return "mtp" if method.endswith("_mtp") else method
     if named is None:
         raise invalid("speculative-method-stated", "speculative_config states neither a method nor a draft model")
+    if method is None and "." in named and "/" not in named and all(map(str.isidentifier, named.split("."))):
+        return "custom_class"
     called = next((method for part, method in NAMED_METHODS if part in named.lower()), None)
     return called or ("draft_model" if method is None else "mtp" if method.endswith("_mtp") else method)
 

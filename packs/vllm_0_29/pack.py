@@ -34,7 +34,7 @@ from vllm_0_29.config_checks import check_names
 from vllm_0_29.draft_checks import check_schedule
 from vllm_0_29.draft_modules import drafted, read_draft
 from vllm_0_29.drafts import (
-    CACHELESS,
+    WITHOUT_DRAFT,
     check_inner_states,
     check_slots,
     draft_reason,
@@ -87,7 +87,7 @@ class Pack:
         method = method_of(self.rules, deployment)
         assert method is not None
         kept = self._drafted(graph)
-        given = None if method in CACHELESS else deployment.draft
+        given = None if method in WITHOUT_DRAFT else deployment.draft
         key: tuple[object, ...] = (method, id(given), deployment.pipeline_parallel_size, deployment.env.get(PARTITION))
         if method == METHOD:
             key = (*key, layer_ids(deployment.speculative_config))
