@@ -18,7 +18,6 @@ from rulespack.errors import BadDeployment
 if TYPE_CHECKING:
     from rulespack.graph.model import ModelGraph
 
-GIB: Final = 1 << 30
 MIB: Final = 1 << 20
 
 
@@ -201,7 +200,8 @@ def parse_gpu(name: str, value: object) -> Gpu:
         gpu = GPUS.get(value.upper())
         if gpu is None:
             raise BadDeployment(
-                f"{name}: no GPU named {value!r}{_meant(value.upper(), GPUS)}; known: {', '.join(GPUS)}"
+                f"{name}: no GPU named {value!r}; known are {', '.join(GPUS)}, and any other is stated as "
+                f'{{"capability": "9.0", "memory_bytes": N}}{_meant(value.upper(), GPUS)}'
             )
         return gpu
     if isinstance(value, Mapping):

@@ -46,7 +46,7 @@ NEVER_PROMOTED_HERE = frozenset({"SlidingWindowMLASpec", "ChunkedLocalAttentionS
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A group on the way: its caches, the spec the engine gives it, and every cache's own page by its spec."""
+    """A group on the way: its caches, and the spec the engine gives it."""
 
     caches: tuple[int, ...]
     spec: Spec

@@ -15,6 +15,7 @@ import msgspec
 from rulespack.errors import engine_refuses
 from vllm_0_29 import backend_facts as earlier
 from vllm_0_29.backend_terms import BLHNC, FP8, LBHNC, PLAIN, Backend, Kernel, Want
+from vllm_0_29.layout import PREFERENCE
 
 #: Latent widths of the dense MLA kernels; TRITON_MLA takes any.
 DENSE_MLA_HEADS: Final = earlier.DENSE_MLA_HEADS | {512}
@@ -154,9 +155,6 @@ def _fa_causal(want: Want) -> str | None:
     return reason
 
 
-#: What a composite declares where neither part does: every layout, in the default order of preference.
-EVERY_LAYOUT: Final = ("LBNHC", "LBHNC", "BLNHC", "BLHNC", "BHLNC", "LHBNC")
-
 COMPOSITES: Final = (
     composite(
         "TRITON_FLASH_ATTN",
@@ -165,7 +163,7 @@ COMPOSITES: Final = (
         kernel=fa_kernel,
         layer_kernel=fa_layer_kernel,
         causal_combination=_fa_causal,
-        layouts=lambda capability: EVERY_LAYOUT,
+        layouts=lambda capability: PREFERENCE,
     ),
     composite(
         "TRITON_FLASHINFER",

@@ -12,9 +12,8 @@ import msgspec
 
 from rulespack.graph.caches import check_described, entry_bytes
 from rulespack.graph.model import Attention, ModelGraph
-from rulespack.graph.shares import share
 from rulespack.graph.stack import Use, layers, owned_caches, stage_slice, uses
-from rulespack.graph.state import state_tensors
+from rulespack.graph.state import share, state_tensors
 from rulespack.graph.vocabulary import LATENT_KINDS
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from rulespack.errors import RulespackError
 from rulespack.graph.model import GEMM, AnyNode, Attention, Gather, GroupedGEMM, LayerKind, ModelGraph, RecurrentUpdate
-from rulespack.graph.state import Uneven
+from rulespack.graph.state import share
 from rulespack.graph.vocabulary import LATENT_KINDS
 from rulespack.graph.weights import Holder, Place
 
@@ -64,13 +64,6 @@ class Ranks(msgspec.Struct, frozen=True, kw_only=True):
     split_tokens: bool = False
     own_split: bool = False
     padding: ExpertPadding = NO_PADDING
-
-
-def share(what: str, size: int, ranks: int) -> int:
-    """An even part of ``size``. Raises :class:`~rulespack.graph.state.Uneven` where there is none."""
-    if size % ranks:
-        raise Uneven(what, size, ranks)
-    return size // ranks
 
 
 def padded_vocabulary(rows: int) -> int:

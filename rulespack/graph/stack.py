@@ -92,6 +92,7 @@ def layers(graph: ModelGraph, stack: Stack | None = None) -> tuple[LayerKind, ..
 
 def implied_cache(graph: ModelGraph, node: Attention) -> Cache:
     """The cache of an attention node that lists none: every KV head, or one latent, at the model's own dtype."""
+    # A dtype that is none is a named problem of its own; the checks still look through such a graph.
     element = DTYPE_BITS.get(graph.globals_.dtype or "bf16", 16) // 8
     if node.kind in LATENT_KINDS:
         entry = node.d_h * element

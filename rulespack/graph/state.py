@@ -35,7 +35,8 @@ class Uneven(ValueError):
         self.what, self.size, self.ranks = what, size, ranks
 
 
-def _share(what: str, size: int, ranks: int) -> int:
+def share(what: str, size: int, ranks: int) -> int:
+    """An even part of ``size``. Raises Uneven where there is none."""
     if size % ranks:
         raise Uneven(what, size, ranks)
     return size // ranks
@@ -50,34 +51,34 @@ def _mamba2(node: RecurrentUpdate, ranks: int) -> tuple[int, tuple[int, ...]]:
     groups = node.n_groups or 1
     if groups % ranks:
         groups += ranks - groups  # every rank holds a copy of the group it needs
-    channels = _share("convolution channels", _width(node) + 2 * groups * node.state_size, ranks)
-    heads = _share("heads", node.n_heads, ranks)
+    channels = share("convolution channels", _width(node) + 2 * groups * node.state_size, ranks)
+    heads = share("heads", node.n_heads, ranks)
     return channels, (heads, _width(node) // node.n_heads, node.state_size)
 
 
 def _mamba1(node: RecurrentUpdate, ranks: int) -> tuple[int, tuple[int, ...]]:
-    channels = _share("intermediate_size", _width(node), ranks)
+    channels = share("intermediate_size", _width(node), ranks)
     return channels, (channels, node.state_size)
 
 
 def _gdn(node: RecurrentUpdate, ranks: int) -> tuple[int, tuple[int, ...]]:
     value = node.head_dim or node.state_size
     keys = (node.n_key_heads or node.n_heads) * node.state_size
-    channels = _share("convolution channels", 2 * keys + node.n_heads * value, ranks)
-    return channels, (_share("heads", node.n_heads, ranks), value, node.state_size)
+    channels = share("convolution channels", 2 * keys + node.n_heads * value, ranks)
+    return channels, (share("heads", node.n_heads, ranks), value, node.state_size)
 
 
 def _kda(node: RecurrentUpdate, ranks: int) -> tuple[int, tuple[int, ...]]:
-    heads = _share("heads", node.n_heads, ranks)
+    heads = share("heads", node.n_heads, ranks)
     return 3 * heads * node.state_size, (heads, node.state_size, node.state_size)
 
 
 def _lightning(node: RecurrentUpdate, ranks: int) -> tuple[int, tuple[int, ...]]:
-    return 0, (_share("heads", node.n_heads, ranks), node.state_size, node.state_size)
+    return 0, (share("heads", node.n_heads, ranks), node.state_size, node.state_size)
 
 
 def _short_conv(node: RecurrentUpdate, ranks: int) -> tuple[int, tuple[int, ...]]:
-    return _share("intermediate_size", _width(node), ranks), ()
+    return share("intermediate_size", _width(node), ranks), ()
 
 
 _KINDS: Final[dict[str, Callable[[RecurrentUpdate, int], tuple[int, tuple[int, ...]]]]] = {

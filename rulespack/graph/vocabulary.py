@@ -66,7 +66,6 @@ SPLITS: Final = ("token_sharded",)
 RESIDENCIES: Final = ("device", "host")
 DEFAULT_RESIDENCY: Final = "device"
 SHARDS: Final = ("rows", "heads", "replicated")
-DEFAULT_SHARD: Final = "replicated"
 
 CONTEXT_UNITS: Final = ("query_token", "request")
 PHASES: Final = ("prefill",)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Final
 
 import msgspec
@@ -114,11 +113,6 @@ def attention_spec(
         cache_dtype=cache_dtype,
         labels=labels,
     )
-
-
-def state_bytes(shapes: tuple[tuple[int, ...], ...], dtypes: tuple[str, ...]) -> int:
-    """Bytes of one recurrent state: every tensor's elements at its dtype."""
-    return sum(prod(shape) * DTYPE_BYTES[dtype] for shape, dtype in zip(shapes, dtypes, strict=True))
 
 
 def with_block_size(spec: Spec, block_size: int) -> Spec:

@@ -148,6 +148,7 @@ def test_a_status_tells_who_refuses(refused: tuple[bool, bool], statuses: set[st
         for one, pair in pairs()
         if ("refused" in one.old, "refused" in one.new) == refused and pair.status != "not-modelled"
     }
+    assert said
     assert said <= statuses
 
 

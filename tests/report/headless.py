@@ -155,11 +155,6 @@ class Page:
         events = (event for event in self._browser.events if event.get("method") == "Network.requestWillBeSent")
         return [event["params"]["request"]["url"] for event in events]
 
-    def screenshot(self, file: Path) -> None:
-        """The whole page as a PNG."""
-        shot = self.call("Page.captureScreenshot", captureBeyondViewport=True)
-        file.write_bytes(base64.b64decode(shot["data"]))
-
     def pdf(self, file: Path) -> None:
         """The page as it is printed."""
         file.write_bytes(base64.b64decode(self.call("Page.printToPDF", printBackground=False)["data"]))
