@@ -67,11 +67,14 @@ def check_head_on_last_stage(model: Model, stage_of_layer: Sequence[int]) -> Non
 
 
 def stage_of(model: Model, deployment: Deployment) -> tuple[int, ...]:
-    """The stage of each cache in registration order; empty where there is one stage."""
-    stages = deployment.pipeline_parallel_size
+    """The stage of each cache in registration order; empty where there is one stage, which a stated partition must
+    still part the layers over."""
+    stages, stated = deployment.pipeline_parallel_size, deployment.env.get(PARTITION)
+    if stages == 1 and stated is None:
+        return ()
+    counts = layers_of_stages(model.num_layers, stages, stated)
     if stages == 1:
         return ()
-    counts = layers_of_stages(model.num_layers, stages, deployment.env.get(PARTITION))
     held = [stage for stage, count in enumerate(counts) for _ in range(count)]
     if model.architecture.check_stages is not None:
         model.architecture.check_stages(model, held)

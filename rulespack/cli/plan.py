@@ -15,6 +15,7 @@ from rulespack.releases import DEFAULT_ENGINE, releases, resolve
 if TYPE_CHECKING:
     from rulespack.engine import Engine
     from rulespack.graph.model import ModelGraph
+    from rulespack.graph.weights import Parameters
     from rulespack.kv.plan import Plan
     from rulespack.report.why import Explanation
 
@@ -67,8 +68,10 @@ def _plan(model: str, options: Any, arguments: Mapping[str, Any]) -> int:
     graph = asked_graph(model, deployment)
     refused: Refused | None = None
     plan: Plan | None
+    weights: Parameters | None = None
     try:
         plan = answering.plan(graph, deployment)
+        weights = answering.weights(graph, deployment) if options.format == "json" else None
     except Refused as error:
         plan, refused = error.plan, error
     if plan is not None:
@@ -81,7 +84,7 @@ def _plan(model: str, options: Any, arguments: Mapping[str, Any]) -> int:
         if refused is not None:
             write(indented(refusal_document(refused)))
         elif plan is not None:
-            write(indented(plan_document(plan, options.tokens, answering.weights(graph, deployment))))
+            write(indented(plan_document(plan, options.tokens, weights)))
     elif plan is not None:
         write(_drawn(plan, refused, answering, graph, deployment, options, lambda: asked_graph(model, Deployment())))
     if refused is not None:

@@ -44,6 +44,16 @@ def test_stages_that_all_hold_caches_are_planned(release: str) -> None:
     assert [len(stage.groups[0]) for stage in answer.stages] == [1, 3]
 
 
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("partition", ["2,2", "3", "all"])
+def test_a_partition_is_read_without_stages_too(release: str, partition: str) -> None:
+    assert plan(release, DENSE, env={"VLLM_PP_LAYER_PARTITION": "4"}).groups == plan(release, DENSE).groups
+    with pytest.raises(Refused) as error:
+        plan(release, DENSE, env={"VLLM_PP_LAYER_PARTITION": partition})
+    answer = error.value
+    assert (answer.by, answer.type, answer.stage) == ("engine", "ValueError", "construct")
+
+
 @pytest.mark.parametrize(("gpu", "kernel"), [("H200", 64), ("B200", 128)])
 @pytest.mark.parametrize("skipped", ["0", "sliding_window"])
 def test_skipped_layers_of_deepseek_v41_double_its_block(gpu: str, kernel: int, skipped: str) -> None:
