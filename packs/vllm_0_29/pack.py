@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from operator import is_
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
+from weakref import ref
 
 import msgspec
 
@@ -43,7 +43,6 @@ from vllm_0_29.drafts import (
     speculative_tokens,
 )
 from vllm_0_29.graph_checks import check_graph
-from vllm_0_29.hidden_states import METHOD, layer_ids
 from vllm_0_29.listing import listed
 from vllm_0_29.model import Model, read_model
 from vllm_0_29.pool import auto_fitted
@@ -57,12 +56,33 @@ from vllm_0_29.windows import windowless
 KEPT_DRAFTS: Final = 16
 
 
+class _Drafted(NamedTuple):
+    """A model with a drafter's caches after its own, and the draft checkpoint they come from, if any."""
+
+    draft: Callable[[], ModelGraph | None]
+    model: Model
+
+
+class _Last(NamedTuple):
+    """The question that was last answered with a drafter. Neither graph nor deployment is kept alive by it."""
+
+    graph: ref[ModelGraph]
+    deployment: ref[Deployment]
+    model: Model
+
+
 class _Answered(NamedTuple):
     """The specs last made, and what of."""
 
-    given: tuple[Model, Deployment, Sequence[LayerBackend]]
+    model: Model
+    deployment: ref[Deployment]
+    backends: Sequence[LayerBackend]
     settings: Settings
     specs: Sequence[Spec]
+
+
+def _weakly(draft: ModelGraph | None) -> Callable[[], ModelGraph | None]:
+    return (lambda: None) if draft is None else ref(draft)
 
 
 class Pack:
@@ -72,8 +92,8 @@ class Pack:
         self.rules = rules
         self._target = PerGraph(lambda graph: read_model(graph, rules.architectures))
         self._windowless = PerGraph(lambda graph: windowless(self._target(graph)))
-        self._drafted: PerGraph[dict[object, tuple[ModelGraph | None, Model]]] = PerGraph(lambda graph: {})
-        self._last: tuple[ModelGraph, Deployment, Model] | None = None
+        self._drafted: PerGraph[dict[object, _Drafted]] = PerGraph(lambda graph: {})
+        self._last: _Last | None = None
         self._answered: _Answered | None = None
 
     def _model(self, graph: ModelGraph, deployment: Deployment) -> Model:
@@ -82,22 +102,27 @@ class Pack:
             return (self._windowless if deployment.disable_sliding_window else self._target)(graph)
         model = self._target(graph)
         last = self._last
-        if last is not None and last[0] is graph and last[1] is deployment:  # one plan asks six times
-            return last[2]
+        if last is not None and last.graph() is graph and last.deployment() is deployment:  # one plan asks six times
+            return last.model
         method = method_of(self.rules, deployment)
         assert method is not None
         kept = self._drafted(graph)
         given = None if method in WITHOUT_DRAFT else deployment.draft
-        key: tuple[object, ...] = (method, id(given), deployment.pipeline_parallel_size, deployment.env.get(PARTITION))
-        if method == METHOD:
-            key = (*key, layer_ids(deployment.speculative_config))
-        if key not in kept or kept[key][0] is not given:
+        # All that reading a draft looks at, so that no answer depends on what was asked before.
+        key = (
+            repr(deployment.speculative_config),
+            id(given),
+            deployment.pipeline_parallel_size,
+            deployment.env.get(PARTITION),
+        )
+        found = kept.get(key)
+        if found is None or found.draft() is not given:
             if len(kept) >= KEPT_DRAFTS:
                 kept.clear()
             draft = read_draft(self.rules, graph, model, deployment, method)
-            kept[key] = (given, drafted(model, draft))
-        self._last = (graph, deployment, kept[key][1])
-        return kept[key][1]
+            found = kept[key] = _Drafted(_weakly(given), drafted(model, draft))
+        self._last = _Last(ref(graph), ref(deployment), found.model)
+        return found.model
 
     @hookimpl
     def pack_release(self) -> str:
@@ -206,16 +231,22 @@ class Pack:
             mamba_block_size=resolution.resolved.mamba_block_size,
             mamba_page_bytes=resolution.mamba_page_bytes,
         )
-        given = (model, deployment, resolution.backends)
+        backends = resolution.backends
         last = self._answered
-        if last is not None and all(map(is_, last.given, given)) and last.settings == settings:
+        if (
+            last is not None
+            and last.model is model
+            and last.deployment() is deployment
+            and last.backends is backends
+            and last.settings == settings
+        ):
             return last.specs
         specs = []
-        for part in resolution.backends:
+        for part in backends:
             cls = model.classes[model.class_of[part.caches[0]]]
             spec = self.rules.specs[cls.layer_class](self.rules, model, deployment, cls, part, settings)
             specs.append(self.rules.draft_spec(self.rules, model, deployment, spec) if cls.draft else spec)
-        self._answered = _Answered(given, settings, specs)
+        self._answered = _Answered(model, ref(deployment), backends, settings, specs)
         return specs
 
     @hookimpl

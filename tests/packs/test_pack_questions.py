@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from typing import Any, Final
+
 import pytest
 from small_graphs import MODELS, RELEASES, chunked, full, graph_of, sliding
 
 import rulespack
-from rulespack import Deployment, Engine, ModelGraph, Refused
+from rulespack import Deployment, Engine, ModelGraph, Plan, Refused
 from rulespack.engine import WINDOW_TYPES
 
 H200 = Deployment()
@@ -98,3 +102,54 @@ def test_a_model_that_only_a_later_release_serves() -> None:
         "config",
     )
     assert rulespack.engine("0.31.0").plan(graph).architecture == "DeepseekV41ForCausalLM"
+
+
+#: Questions that differ in little: where a draft is named and where not, by which method, over how many stages.
+DRAFTED: Final[tuple[dict[str, Any], ...]] = (
+    {},
+    *(
+        {"speculative_config": {"num_speculative_tokens": 3, **speculation}, **stated}
+        for speculation in (
+            {"method": "medusa"},
+            {"method": "medusa", "model": "qwen3-0.6b"},
+            {"method": "mlp_speculator"},
+            {"method": "mlp_speculator", "model": "qwen3-0.6b"},
+            {"method": "ngram"},
+            {"method": "mtp"},
+            {"method": "mtp", "model": "ngram"},
+            {"method": "draft_model", "model": "qwen3-0.6b"},
+            {"model": "qwen3-0.6b"},
+            {"method": "eagle3", "model": "qwen3-8b-eagle3-specforge"},
+            {"method": "dflash", "model": "qwen3-8b-dflash-specforge"},
+            {"method": "extract_hidden_states"},
+        )
+        for stated in ({}, {"pipeline_parallel_size": 2}, {"disable_sliding_window": True})
+    ),
+)
+
+
+def outcome(release: str, graph: ModelGraph, stated: dict[str, Any]) -> Plan | tuple[object, ...]:
+    try:
+        return rulespack.engine(release).plan(graph, Deployment(**stated))
+    except Refused as refused:
+        return (refused.by, refused.rule, refused.type, refused.stage, refused.reason)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("model", ["qwen3-8b", "deepseek-v3"])
+def test_a_drafted_plan_depends_on_nothing_asked_before(release: str, model: str) -> None:
+    alone = [outcome(release, rulespack.load_model(model), stated) for stated in DRAFTED]
+    graph = rulespack.load_model(model)
+    for order in (range(len(DRAFTED)), range(len(DRAFTED) - 1, -1, -1)):
+        for position in order:
+            assert outcome(release, graph, DRAFTED[position]) == alone[position], DRAFTED[position]
+
+
+@pytest.mark.parametrize("stated", [{}, DRAFTED[-3], {"disable_sliding_window": True}], ids=["plain", "drafted", "off"])
+def test_a_graph_is_not_kept_by_what_was_asked_of_it(stated: dict[str, Any]) -> None:
+    graph = rulespack.load_model("qwen3-8b")
+    gone = weakref.ref(graph)
+    outcome("0.31.0", graph, stated)
+    del graph
+    gc.collect()
+    assert gone() is None
