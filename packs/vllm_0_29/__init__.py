@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vllm_0_29 import (
     arguments,
+    attention_config,
     backend_facts,
     backends,
     block_size,
@@ -52,6 +53,8 @@ RULES = Rules(
     environment_inert=arguments.ENVIRONMENT_INERT,
     choices=value_checks.CHOICES,
     layout_names=(*layout.LAYOUTS, *layout.OLD_NAMES),
+    attention_keys=attention_config.KEYS,
+    prefill_backends=attention_config.PREFILL_BACKENDS,
     residencies={},
     architectures=facts.ARCHITECTURES,
     unserved=facts.UNSERVED,

@@ -143,7 +143,7 @@ def fa_layer_kernel(want: Want) -> Kernel:
 
 def flashinfer_sinks(want: Want) -> bool:
     """With the downloadable kernels, on families 10 and 12."""
-    return want.downloaded_kernels and want.family in (10, 12)
+    return want.trtllm and want.downloaded_kernels and want.family in (10, 12)
 
 
 def flashinfer_cache_dtype(want: Want) -> bool:
@@ -156,7 +156,13 @@ def flashinfer_cache_dtype(want: Want) -> bool:
 def flashinfer_kernel(want: Want) -> Kernel:
     """16, 32 and 64; also 128 to 1024 on family 10 for grouped queries with the downloadable kernels."""
     heads, kv_heads = want.model_heads, want.model_kv_heads
-    large = want.family == 10 and want.downloaded_kernels and heads // kv_heads > 1 and heads % kv_heads == 0
+    large = (
+        want.family == 10
+        and want.trtllm
+        and want.downloaded_kernels
+        and heads // kv_heads > 1
+        and heads % kv_heads == 0
+    )
     return Kernel((16, 32, 64, 128, 256, 512, 1024) if large else (16, 32, 64))
 
 
@@ -396,7 +402,7 @@ NOT_MODELLED: Final = frozenset(
     """
     ROCM_AITER_MLA ROCM_AITER_TRITON_MLA ROCM_AITER_FA
     ROCM_AITER_MLA_SPARSE ROCM_AITER_UNIFIED_ATTN XPU_MLA_SPARSE CPU_MLA AMX_MLA
-    ROCM_FLASHMLA_SPARSE_DSV4 CUTLASS_MSA TRITON_MSA
+    ROCM_FLASHMLA_SPARSE_DSV4
     """.split()
 )
 

@@ -28,7 +28,7 @@ class Want(msgspec.Struct, frozen=True, kw_only=True):
     GPU's. ``query_heads`` are the local ones; ``model_heads`` and ``model_kv_heads`` the local heads of the model as a
     whole, ``model_head_size`` its widest head. ``sparse``: the layer attends the ``index_topk`` tokens an indexer
     chose. ``cross``: it attends an encoder's output. ``flash_attn_version`` is a version forced by the configuration.
-    ``downloaded_kernels``: FlashInfer's downloadable kernels are at hand.
+    ``downloaded_kernels``: FlashInfer's downloadable kernels are at hand, ``trtllm``: nobody barred them.
     """
 
     head_size: int
@@ -58,6 +58,7 @@ class Want(msgspec.Struct, frozen=True, kw_only=True):
     dcp: bool
     pcp: bool
     non_causal: bool = False
+    trtllm: bool = True
 
     @property
     def family(self) -> int:

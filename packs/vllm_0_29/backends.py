@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -11,6 +11,7 @@ from rulespack.errors import engine_refuses, not_modelled
 from rulespack.graph.vocabulary import LATENT_KINDS
 from rulespack.hooks import CacheDtype, LayerBackend
 from rulespack.kv.plan import Reason
+from vllm_0_29.attention_config import forced_for
 from vllm_0_29.backend_facts import NOT_MODELLED, fa4_built
 from vllm_0_29.backend_terms import TURBOQUANT, Backend, Want, objections
 from vllm_0_29.draft_layers import AS_TARGET, TAKEN_FOR_STATED, Own
@@ -30,6 +31,9 @@ HOOK_SOURCE = "vllm/model_executor/models/config.py: Gemma4Config.verify_and_upd
 
 #: Quantization methods that bring scales for the cache of every ordinary attention layer.
 SCALED_METHODS = frozenset({"fp8", "modelopt", "modelopt_fp4", "modelopt_mxfp8"})
+
+#: Names that, as ``attention_config.backend``, choose MiniMax M3's decode kernel and no backend.
+MSA_ALIASES: Final = ("CUTLASS_MSA", "TRITON_MSA")
 
 #: Layer classes that ask the selector; any other is handed its backend by the model.
 SELECTING = frozenset({"Attention", "ChunkedLocalAttention", "MLAAttention"})
@@ -120,7 +124,7 @@ def _check_scales(model: Model, deployment: Deployment, cls: CacheClass, layer_d
     ordinary layer's does unless it is compressed-tensors without a cache scheme or a mix without a cache format."""
     if layer_dtype != "fp8_e5m2" or cls.layer_class == "MLAAttention":
         return
-    quantization, method = model.quantization, None
+    quantization, method = model.quantization, None if model.quantization is not None else deployment.quantization
     if cls.draft and model.draft is not None:
         quantization, method = model.draft.quantization, (deployment.speculative_config or {}).get("quantization")
     if quantization is None and method is None:
@@ -201,6 +205,7 @@ def wants(rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, l
     """What a layer of this class asks of a backend (``selector.py: get_attn_backend``)."""
     node = cls.attention
     tp = deployment.tensor_parallel_size
+    config = deployment.attention_config or {}
     return Want(
         head_size=node.d_h,
         head_size_v=node.d_v or node.d_h,
@@ -228,7 +233,8 @@ def wants(rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, l
         downloaded_kernels=switch(deployment, CUBINS) is not False,
         dcp=deployment.decode_context_parallel_size > 1,
         pcp=deployment.prefill_context_parallel_size > 1,
-        non_causal=cls.non_causal,
+        non_causal=cls.non_causal or bool(config.get("use_non_causal")),
+        trtllm=config.get("use_trtllm_attention") is not False,
     )
 
 
@@ -246,7 +252,7 @@ def select(
     ``own`` is what a draft's layers are built with; ``hooked`` is what the model's class forces where nothing was.
     Refused by the engine where the forced one cannot, or none can.
     """
-    asked = own.backend or (None if own.free else forced_backend(deployment))
+    asked = own.backend or (None if own.free else forced_for(want, deployment, forced_backend(deployment)))
     forced = asked or (None if own.free else hooked)
     inputs = {"head_size": want.head_size, "cache_dtype": want.cache_dtype, "block_size": want.block_size}
     if forced is not None:
@@ -312,6 +318,8 @@ def forced_backend(deployment: Deployment) -> str | None:
     asked = deployment.attention_backend
     if asked is None and deployment.attention_config is not None:
         asked = deployment.attention_config.get("backend")
+        if asked is not None and asked.upper() in MSA_ALIASES:
+            return None
     if asked is None or asked.lower() == "auto":
         return None
     return asked.upper()
@@ -353,10 +361,6 @@ def model_dtype(model: Model, deployment: Deployment) -> str:
 def check_backend_arguments(rules: Rules, deployment: Deployment) -> None:
     """The backend named by the arguments exists in the release; whether it serves the layers is asked of each."""
     config = deployment.attention_config or {}
-    modelled = {"backend", "flash_attn_version"}
-    for key in config:
-        if key not in modelled:
-            raise not_modelled("attention-config-modelled", f"attention_config.{key} is not modelled")
     if deployment.attention_backend is not None and config.get("backend") is not None:
         raise engine_refuses(
             "one-attention-backend",

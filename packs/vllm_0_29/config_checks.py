@@ -13,12 +13,14 @@ from rulespack.deployment import READERS
 from rulespack.errors import BadDeployment, Refused, engine_refuses, not_modelled
 from rulespack.graph.canonical import canonical_json
 from vllm_0_29 import arguments
+from vllm_0_29.attention_config import check_attention_config
 from vllm_0_29.backends import check_backend_arguments
 from vllm_0_29.connectors import check_transfer
 from vllm_0_29.draft_checks import check_stated
 from vllm_0_29.drafts import check_stages as check_draft_stages
 from vllm_0_29.drafts import speculative_tokens
 from vllm_0_29.environment import check_switches
+from vllm_0_29.quantization import check_quantization
 from vllm_0_29.scheduler import prefix_caching
 from vllm_0_29.value_checks import (
     check_choices,
@@ -212,13 +214,6 @@ def _overrides(rules: Rules, model: Model, deployment: Deployment) -> None:
             "hf_overrides change the configuration before a graph is derived from it, and this graph was derived "
             "without them: load the model from its configuration with them",
         )
-    if deployment.quantization is not None:
-        own = model.quantization.method if model.quantization is not None else None
-        if deployment.quantization != own:
-            raise not_modelled(
-                "quantization-as-checkpoint",
-                f"quantization {deployment.quantization!r} over the checkpoint's own ({own or 'none'}) is not modelled",
-            )
 
 
 def _parallel(rules: Rules, model: Model, deployment: Deployment) -> None:
@@ -261,6 +256,7 @@ STATED_CHECKS: Final[tuple[Check, ...]] = (
     check_choices,
     check_flash_attn_version,
     _overrides,
+    check_quantization,
     check_windows,
     _drafts,
     _dtype_names,
@@ -269,6 +265,7 @@ STATED_CHECKS: Final[tuple[Check, ...]] = (
     check_item_limits,
     _parallel,
     _heads,
+    check_attention_config,
     _backend,
     check_transfer,
     _mamba,

@@ -14,6 +14,7 @@ import msgspec
 
 from rulespack.errors import engine_refuses, not_modelled
 from rulespack.kv.specs import DTYPE_BYTES, Spec, attention_spec
+from vllm_0_29.attention_config import packed_key_bytes
 from vllm_0_29.backend_terms import BLHNC, BLNHC, Kernel, handed
 from vllm_0_29.backends import forced_backend
 from vllm_0_29.model import Architecture, CacheName, DraftNames
@@ -188,7 +189,8 @@ def index_spec(
     rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, part: LayerBackend, settings: Settings
 ) -> Spec:
     """The indexer's keys."""
-    return scaled_keys(cls, settings.block_size, _alignment(part.cache_dtype))
+    entry = packed_key_bytes(deployment, cls.cache.bytes_per_entry)
+    return scaled_keys(cls, settings.block_size, _alignment(part.cache_dtype), entry=entry)
 
 
 def state_spec(

@@ -62,9 +62,20 @@ LINES: Final[Mapping[str, Line]] = {
         ),
         turboquant_skips_indices=("Under turboquant layers are skipped by index alone.", "check_deployment"),
         quantization_as_checkpoint=(
-            "A quantization method other than the checkpoint's own is not modelled.",
+            "Some quantization methods over a checkpoint that states another, or none, are not modelled.",
             "check_deployment",
         ),
+        quantization_accepted=(
+            "A quantization method must be one there is, and that the checkpoint has or can be given.",
+            "check_deployment",
+        ),
+        quantization_has_config=(
+            "Some quantization methods need a configuration of the checkpoint.",
+            "check_deployment",
+        ),
+        quantization_serves_experts=("Some quantization methods serve no experts on some GPUs.", "check_deployment"),
+        attention_config_known=("A key of attention_config must be one the release has.", "attention_keys"),
+        attention_config_value=("A key of attention_config must have a value it takes.", "attention_keys"),
         hf_overrides_modelled=(
             "Overrides of the configuration are not applied to a finished graph: derive a graph with them.",
             "check_deployment",
@@ -241,6 +252,7 @@ LINES: Final[Mapping[str, Line]] = {
         ),
         forced_backend_valid=("A forced backend must be able to serve the layers.", "backends"),
         one_attention_backend=("The backend may be forced in one place only.", "check_deployment"),
+        indexer_dtype_served=("An indexer stores its keys in the dtypes its class has.", "attention_keys"),
         attention_config_modelled=("A key of attention_config that is not modelled is refused.", "check_deployment"),
         sparse_backend_found=("Hunyuan 4 needs a sparse backend that can be selected.", "model_backends.HYV4Attention"),
         padded_rows_plain=(

@@ -9,6 +9,7 @@ import msgspec
 
 from rulespack.errors import Refused, engine_refuses, not_modelled
 from rulespack.kv.specs import DTYPE_BYTES, Spec, attention_spec
+from vllm_0_29.attention_config import plain_key
 from vllm_0_29.backend_terms import PLAIN
 from vllm_0_29.backends import wants
 
@@ -174,9 +175,10 @@ SPECS: Final[Mapping[str, Builder]] = {
 }
 
 
-def scaled_keys(cls: CacheClass, block_size: int, alignment: int | None = None) -> Spec:
-    """An indexer's 8-bit keys with their scales; the engine counts the scale bytes into the head size."""
-    entry = cls.cache.bytes_per_entry
+def scaled_keys(cls: CacheClass, block_size: int, alignment: int | None = None, *, entry: int | None = None) -> Spec:
+    """An indexer's keys with their scales, ``entry`` bytes each or what the graph says; the engine counts the scale
+    bytes into the head size."""
+    entry = cls.cache.bytes_per_entry if entry is None else entry
     return attention_spec(
         "MLAAttentionSpec",
         block_size=block_size,
@@ -193,16 +195,17 @@ def scaled_keys(cls: CacheClass, block_size: int, alignment: int | None = None) 
 def plain_index(
     rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, part: LayerBackend, settings: Settings
 ) -> Spec:
-    """An indexer's keys, one for every token or every few, in bfloat16 whatever the cache dtype."""
-    entry = cls.cache.bytes_per_entry
+    """An indexer's keys, one for every token or every few, in bfloat16 or the dtype asked for them, whatever the cache
+    dtype."""
+    entry, dtype = plain_key(deployment, cls.cache.bytes_per_entry)
     return attention_spec(
         "MLAAttentionSpec",
         block_size=settings.block_size,
         head_slots=1,
         content_bytes=entry,
-        dtype="bfloat16",
+        dtype=dtype,
         num_kv_heads=1,
-        head_size=entry // DTYPE_BYTES["bfloat16"],
+        head_size=entry // DTYPE_BYTES[dtype],
         tokens_per_state=cls.cache.tokens_per_entry,
     )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from rulespack.graph.model import GroupedGEMM, ModelGraph
 from rulespack.hooks import WeightLayout
+from vllm_0_29.quantization import quantizes_anew
 from vllm_0_29.stages import layers_of_stages
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ LEAST_EXPERT_INNER: Final = {"KimiLinearForCausalLM": 256, "KimiK3ForConditional
 def weight_layout(rules: Rules, model: Model, graph: ModelGraph, deployment: Deployment) -> WeightLayout | None:
     """Stages, heads and the padding of experts; None where a class, an argument or a kernel is not modelled."""
     if model.architecture_name in UNCHECKED:
+        return None
+    if quantizes_anew(model, deployment):
         return None
     if deployment.dtype not in SIXTEEN_BITS or not ARGUMENTS.isdisjoint(deployment.stated):
         return None

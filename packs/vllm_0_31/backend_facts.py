@@ -85,7 +85,7 @@ def _fixed_or_sixteens(block: int | None) -> Kernel:
 
 def flashinfer_sinks(want: Want) -> bool:
     """With the downloadable kernels, on compute capability 9.0 and families 10 and 12."""
-    return want.downloaded_kernels and (want.capability == (9, 0) or want.family in (10, 12))
+    return want.trtllm and want.downloaded_kernels and (want.capability == (9, 0) or want.family in (10, 12))
 
 
 FLASH_ATTN: Final = msgspec.structs.replace(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from rulespack.errors import engine_refuses, not_modelled
 from rulespack.kv.specs import DTYPE_BYTES, Spec, attention_spec
+from vllm_0_29.attention_config import packed_key_bytes
 from vllm_0_29.backend_terms import BLHNC, BLNHC, Kernel, handed
 from vllm_0_29.backends import forced_backend
 from vllm_0_29.drafts import speculative_tokens
@@ -212,6 +213,8 @@ def _latent(
     """One cache of a layer: packed records as the graph states them, or plain rows; ``keys`` are an indexer's."""
     cache, stored = cls.cache, part.cache_dtype
     entry = (cache.bytes_by_cache_dtype or {}).get(stored, cache.bytes_per_entry)
+    if keys:
+        entry = head_size
     alignment, dtype = cache.page_alignment, "uint8"
     if keeps_rows(attention_class(model, deployment), deployment.gpu.family):
         alignment = PLAIN_ALIGNMENT
@@ -264,7 +267,7 @@ def index_spec(
         cls,
         part,
         block_size=settings.block_size,
-        head_size=cls.cache.bytes_per_entry,
+        head_size=packed_key_bytes(deployment, cls.cache.bytes_per_entry),
         keys=True,
     )
 

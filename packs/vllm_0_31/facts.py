@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
+from vllm_0_29 import attention_config, value_checks
 from vllm_0_29 import facts as earlier
-from vllm_0_29 import value_checks
 from vllm_0_29.model import Unserved
 from vllm_0_29.rules import Connector
 from vllm_0_31 import deepseek_v41, glm5_next
@@ -46,6 +46,13 @@ INNER_STATES_OVER_STAGES: Final = frozenset(
     """.split()
 )
 UNSERVED: Final[dict[str, Unserved]] = {}
+
+ATTENTION_KEYS: Final = {
+    **{key: taken for key, taken in attention_config.KEYS.items() if key != "use_fp4_indexer_cache"},
+    "indexer_sparse_logits": attention_config.SWITCH,
+    "hisparse_config": attention_config.READ,
+}
+PREFILL_BACKENDS: Final = attention_config.PREFILL_BACKENDS | {"ZEN_CPU"}
 
 #: Engine settings that move a table between host and device: where each puts it by default.
 RESIDENCIES: Final = {"engram_cpu_offload": "host"}

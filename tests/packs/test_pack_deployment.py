@@ -161,8 +161,7 @@ def test_a_value_the_release_rejects_is_its_refusal(release: str, stated: dict[s
     ("stated", "rule"),
     [
         ({"hf_overrides": {"num_hidden_layers": 2}}, "hf-overrides-modelled"),
-        ({"quantization": "fp8"}, "quantization-as-checkpoint"),
-        ({"attention_config": {"use_trtllm_attention": True}}, "attention-config-modelled"),
+        ({"attention_config": {"flex_attn_block_m": "16"}}, "attention-config-modelled"),
         (
             {"kv_transfer_config": {"kv_connector": "Mine", "kv_role": "kv_both", "kv_connector_module_path": "mine"}},
             "connector-modelled",
