@@ -20,14 +20,19 @@ MODEL_FILES: Final = (GRAPH_FILE, "config.json", "params.json")
 
 
 class UnknownModel(RulespackError):
-    """No catalog entry and no file of that name. ``model`` is what was asked for, ``nearest`` a name like it."""
+    """No catalog entry and no file of that name.
 
-    def __init__(self, model: str, problem: str, nearest: str | None = None) -> None:
+    ``model`` is what was asked for, ``nearest`` a name like it, ``remedy`` what else there is to do.
+    """
+
+    def __init__(self, model: str, problem: str, nearest: str | None = None, remedy: str | None = None) -> None:
         self.model = model
         self.problem = problem
         self.nearest = nearest
+        self.remedy = remedy
         meant = f"; did you mean {nearest}?" if nearest else ""
-        super().__init__(f"{problem}{meant}")
+        more = "" if remedy is None else f" Else {remedy}" if nearest else f"; {remedy}"
+        super().__init__(f"{problem}{meant}{more}")
 
 
 @cache
@@ -88,13 +93,18 @@ def locate(model: str | Path) -> Path:
         entry = _from_repository(text)
         if entry is not None:
             return entry
-        raise UnknownModel(text, f"no model named {text!r} in the catalog, and no such file", _nearest(text))
+        nearest = _nearest(text)
+        raise UnknownModel(
+            text, f"no model named {text!r} in the catalog, and no such file", nearest, _remedy(text, nearest)
+        )
     if not path.is_dir():
         return path
     for name in MODEL_FILES:
         if _exists(path / name):
             return path / name
-    raise UnknownModel(text, f"{text} is a folder that holds none of {', '.join(MODEL_FILES)}")
+    raise UnknownModel(
+        text, f"{text} is a folder that holds none of {', '.join(MODEL_FILES)}; name a model's file or its folder"
+    )
 
 
 def _from_repository(text: str) -> Path | None:
@@ -114,6 +124,15 @@ def _exists(path: Path) -> bool:
         return path.exists()
     except OSError:  # a name too long for the file system, or a folder that may not be entered
         return False
+
+
+def _remedy(text: str, nearest: str | None) -> str | None:
+    """What to do besides looking for a misspelling."""
+    if "\\" in text:
+        return "write the path with / between its folders"
+    if text.count("/") == 1 and not text.startswith((".", "/")):
+        return "name the config.json of that repository, downloaded, since the catalog does not have it"
+    return None if nearest else "rulespack models lists the catalog"
 
 
 def _nearest(text: str) -> str | None:

@@ -376,7 +376,9 @@ def named_draft(deployment: Deployment) -> ModelGraph | None:
     try:
         return shelf().get(named)
     except UnknownModel as error:
-        raise UnknownModel(error.model, f"speculative_config.model: {error.problem}", error.nearest) from None
+        raise UnknownModel(
+            error.model, f"speculative_config.model: {error.problem}", error.nearest, error.remedy
+        ) from None
 
 
 def engine(release: str, *, engine: str = DEFAULT_ENGINE, nearest: bool = False) -> Engine:

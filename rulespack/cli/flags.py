@@ -134,20 +134,20 @@ class _Split:
         base, dot, keys = flag.partition(".")
         name = ALIASES.get(base) or base.lstrip("-").replace("-", "_")
         if dot:
-            _expect_known(base, name)
+            self._expect_known(base, name)
             self._merge(flag, name, keys, self._value(flag, given))
             return
         positive = name.removeprefix("no_")
         kind = _kind(name)
         if "bool" in (kind, _kind(positive)):
-            _expect_known(flag, positive)
+            self._expect_known(flag, positive)
             if given is not None:
                 raise Usage(f"{flag}: a switch takes no value; say --{_dashed(positive)} or --no-{_dashed(positive)}")
             self._stated[positive] = kind is not None
         elif kind is None:
             self._unread(flag, name, given)
         else:
-            _expect_known(flag, name)
+            self._expect_known(flag, name)
             if kind == "tuple[str, ...]" or kind.startswith("list"):
                 self._stated[name] = self._several(flag, name, kind, given)
             else:
@@ -172,9 +172,16 @@ class _Split:
         if positive != name and _kind(positive) is None and not _known(name) and _known(positive):
             self._stated[positive] = False
             return
-        _expect_known(flag, name)
+        self._expect_known(flag, name)
         read = [_guess(value) for value in ([given] if given is not None else self._following(modelled=False))]
         self._stated[name] = True if not read else read[0] if len(read) == 1 else read
+
+    def _expect_known(self, flag: str, name: str) -> None:
+        if name == "config":
+            raise Usage("--config: a vLLM configuration file is not read here; state its flags on the command line")
+        if not _known(name):
+            near = _nearest(flag, name, [option for option in self._options if option.startswith("--")])
+            raise Usage(f"{flag}: no release there is a pack for has this flag{near}")
 
     def _merge(self, flag: str, name: str, keys: str, value: str) -> None:
         """A dotted key: ``--kv-transfer-config.kv_connector X``; a final ``+`` adds to a list, split at commas."""
@@ -322,22 +329,17 @@ def _known(name: str) -> bool:
     return name in _kinds() or name in known_arguments()
 
 
-def _expect_known(flag: str, name: str) -> None:
-    if name == "config":
-        raise Usage("--config: a vLLM configuration file is not read here; state its flags on the command line")
-    if not _known(name):
-        raise Usage(f"{flag}: no release there is a pack for has this flag{_nearest(flag, name)}")
-
-
-def _nearest(flag: str, name: str) -> str:
+def _nearest(flag: str, name: str, options: Sequence[str]) -> str:
+    """The flag or the command's own option that was probably meant."""
     from difflib import get_close_matches
 
     from rulespack.releases import known_arguments
 
-    names = [*_kinds(), *known_arguments()]
-    close = get_close_matches(name, names, n=1) or [found for found in names if found.startswith(name)][:1]
+    names = [*(option[2:] for option in options), *map(_dashed, [*_kinds(), *known_arguments()])]
+    word = _dashed(name)
+    close = get_close_matches(word, names, n=1) or [found for found in names if found.startswith(word)][:1]
     if close:
-        return f"; did you mean --{_dashed(close[0])}?"
+        return f"; did you mean --{close[0]}?"
     short = get_close_matches(flag, ALIASES, n=1)
     return f"; did you mean {short[0]}?" if short else ""
 

@@ -29,7 +29,18 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise :class:`Usage`; ``--help`` is where the whole story stands."""
+        what, found, words = message.partition("unrecognized arguments: ")
+        if found and not what:
+            message = self._unknown(words.split()[0])
         raise Usage(f"{message} (see {self.prog} --help)")
+
+    def _unknown(self, word: str) -> str:
+        if not word.startswith("-"):
+            return f"{word!r} is one word too many"
+        from difflib import get_close_matches
+
+        close = get_close_matches(word, self._option_string_actions, n=1)
+        return f"{word}: no option of this command{f'; did you mean {close[0]}?' if close else ''}"
 
 
 def _formatter(prog: str) -> argparse.HelpFormatter:

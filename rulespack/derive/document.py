@@ -26,6 +26,13 @@ MAX_BYTES: Final = 4 * 1024 * 1024
 MAX_DEPTH: Final = 32
 
 
+#: What is found where a configuration was to be, by how it begins, and what to do then.
+INSTEAD: Final = {
+    b"version https://git-lfs": "is a pointer of Git LFS, not the file itself; fetch it with git lfs pull",
+    b"<": "is a web page, not JSON; download the raw file",
+}
+
+
 class Document(msgspec.Struct, frozen=True):
     """One configuration file: where it is, its dialect, what it says and the digest of its bytes.
 
@@ -104,8 +111,11 @@ def parse(raw: bytes, file: Path) -> dict[str, Any]:
     try:
         data = json.loads(raw.decode("utf-8"), object_pairs_hook=unique)
     except UnicodeDecodeError as error:
-        raise InvalidConfig(str(file), "", f"is not UTF-8 text (byte {error.start})") from None
+        raise InvalidConfig(str(file), "", f"is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
     except json.JSONDecodeError as error:
+        for start, instead in INSTEAD.items():
+            if raw.lstrip()[: len(start)].lower() == start:
+                raise InvalidConfig(str(file), "", instead) from None
         problem = f"is not JSON at column {error.colno}: {error.msg}"
         raise InvalidConfig(str(file), "", problem, line=error.lineno) from None
     except RecursionError:
@@ -116,6 +126,10 @@ def parse(raw: bytes, file: Path) -> dict[str, Any]:
         raise InvalidConfig(str(file), "", f"holds a number that cannot be read: {error}") from None
     if not isinstance(data, dict):
         raise InvalidConfig(str(file), "", f"holds {describe(data)}; a configuration is a JSON object")
+    if isinstance(data.get("error"), str) and "architectures" not in data:
+        raise InvalidConfig(
+            str(file), "error", f"is a server's answer, {describe(data['error'])}; download the file with access to it"
+        )
     _check_depth(data, file)
     return data
 

@@ -53,9 +53,9 @@ def translate(path: Path, name: str | None = None, overrides: Mapping[str, Any] 
 def _unserved(architecture: str, file: str) -> NotTranslated:
     import difflib  # only a refusal pays for it
 
-    like = difflib.get_close_matches(architecture, families(), n=3, cutoff=0.5)
-    known = f"{len(families())} others are" + (f", {', '.join(like)} among them" if like else "")
-    problem = f"the architecture {architecture} is not translated; {known}"
+    like = difflib.get_close_matches(architecture, families(), n=3, cutoff=0.8)
+    known = f" ({', '.join(like)} {'is' if len(like) == 1 else 'are'})" if like else ""
+    problem = f"the architecture {architecture} is not translated{known}; write a graph.yaml of the model instead"
     return NotTranslated(file, "architectures", problem, architecture)
 
 

@@ -178,7 +178,7 @@ def test_version_and_help(run: Run) -> None:
         (["validate"], "the following arguments are required: PATH"),
         (["show"], "the following arguments are required: MODEL"),
         (["show", "nothing-like-it"], "no model named 'nothing-like-it'"),
-        (["models", "extra"], "unrecognized arguments: extra"),
+        (["models", "extra"], "'extra' is one word too many"),
     ],
 )
 def test_usage(run: Run, words: list[str], said: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -108,3 +109,50 @@ def test_a_variable_no_release_has_is_taken_for_another_only_where_one_is_near(
     with pytest.raises(BadDeployment) as caught:
         rulespack.engine(release).plan(load_model("qwen3-14b"), Deployment(env={name: "1"}))
     assert str(caught.value) == f"env.{name}: vLLM {release} has no such environment variable{said}"
+
+
+PLAN = ("plan", "--release", "0.31.0", "--model")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("plan", "qwen3-14b", "--relase", "0.31.0"), "did you mean --release?"),
+        (("diff", "0.29.0", "0.31.0", "--deploymens", "x.yaml"), "did you mean --deployments?"),
+        (("validate", "x", "--formt", "json"), "--formt: no option of this command; did you mean --format?"),
+        (("show", "qwen3-14b", "qwen3-8b"), "'qwen3-8b' is one word too many"),
+        ((*PLAN, "nope"), "rulespack models lists the catalog"),
+        ((*PLAN, "Nobody/Model-7B"), "name the config.json of that repository, downloaded"),
+        ((*PLAN, "Qwen/Qwen3-99B"), "did you mean qwen3-8b? Else name the config.json of that repository"),
+        ((*PLAN, r"C:\models\config.json"), "write the path with / between its folders"),
+        ((*PLAN, "qwen3-14b", "--gpu", "H20"), '"memory_bytes": N}; did you mean H200?'),
+        ((*PLAN, "qwen3-14b", "--tokens", "0"), "a request has at least 1 token, got '0'"),
+    ],
+)
+def test_a_word_that_is_not_right_is_told_with_what_to_write(run: Run, words: tuple[str, ...], said: str) -> None:
+    done = run(*words)
+    assert (done.status, done.out) == (2, "")
+    assert said in done.err
+    assert done.err.count("\n") == 1
+
+
+FILES = {
+    "pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "fetch it with git lfs pull"),
+    "page": (b"\n<!DOCTYPE html><html></html>", "is a web page, not JSON; download the raw file"),
+    "gated": (b'{"error": "Access to this model is restricted"}', "is a server's answer, the string"),
+    "latin": ('{"name": "caf\u00e9"}'.encode("latin-1"), "is not UTF-8 text (byte 13); save it as UTF-8"),
+    "unknown": (b'{"architectures": ["NobodysForCausalLM"]}', "is not translated; write a graph.yaml of the model"),
+    "newer": (b'{"architectures": ["Qwen33ForCausalLM"]}', "is not translated (Qwen3ForCausalLM, "),
+}
+
+
+@pytest.mark.parametrize(("content", "said"), FILES.values(), ids=FILES)
+def test_a_file_that_is_no_configuration_is_told_as_what_it_is(
+    run: Run, tmp_path: Path, content: bytes, said: str
+) -> None:
+    (tmp_path / "config.json").write_bytes(content)
+    for words in (("plan", "config.json", "--release", "0.31.0"), ("derive", "config.json")):
+        done = run(*words)
+        assert (done.status, done.out) == (1, "")
+        assert said in done.err
+        assert done.err.startswith("rulespack: config.json: ")
