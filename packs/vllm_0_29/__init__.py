@@ -55,6 +55,7 @@ RULES = Rules(
     layout_names=(*layout.LAYOUTS, *layout.OLD_NAMES),
     attention_keys=attention_config.KEYS,
     prefill_backends=attention_config.PREFILL_BACKENDS,
+    indexers=attention_config.INDEXERS,
     residencies={},
     architectures=facts.ARCHITECTURES,
     unserved=facts.UNSERVED,

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from rulespack.errors import Refused, engine_refuses, not_modelled
 from vllm_0_29.words import meant
 
@@ -88,7 +90,7 @@ def check_attention_config(rules: Rules, model: Model, deployment: Deployment) -
         _check_sparse_logits(model, deployment)
     _check_kinds(rules, model, config)
     _check_prefill(rules, model, config)
-    _check_indexer(model, deployment)
+    _check_alias(config)
 
 
 def _invalid(rule: str, reason: str) -> Refused:
@@ -188,21 +190,23 @@ def indexer_dtype(deployment: Deployment) -> str:
     return "mxfp4" if config.get("use_fp4_indexer_cache") else str(config.get("indexer_kv_dtype") or "auto")
 
 
-def _check_indexer(model: Model, deployment: Deployment) -> None:
-    """An indexer's dtype is one its class stores. Not modelled where only its kernels would refuse."""
-    config = deployment.attention_config or {}
+def _check_alias(config: Mapping[str, Any]) -> None:
     if config.get("use_fp4_indexer_cache") and config.get("indexer_kv_dtype") not in (None, "auto", "mxfp4"):
         raise _invalid("attention-config-value", "use_fp4_indexer_cache and another indexer_kv_dtype are both stated")
+
+
+def check_indexer(rules: Rules, model: Model, deployment: Deployment) -> None:
+    """An indexer's dtype is one its class stores. Not modelled where only its kernels would refuse it."""
     asked = indexer_dtype(deployment)
     if asked == "auto":
         return
     for cls in model.classes:
         if cls.cache.kind == "index":
-            _check_stored(cls, asked, deployment.gpu.family)
+            _check_stored(rules, cls, asked, deployment.gpu.family)
 
 
-def _check_stored(cls: CacheClass, asked: str, family: int) -> None:
-    stored = STORED.get(cls.layer_class)
+def _check_stored(rules: Rules, cls: CacheClass, asked: str, family: int) -> None:
+    stored = rules.indexers.get(cls.layer_class)
     if stored is None:
         if asked != "fp8" and not (asked == "mxfp4" and family == 10):
             raise not_modelled(
@@ -210,32 +214,34 @@ def _check_stored(cls: CacheClass, asked: str, family: int) -> None:
                 f"attention_config.indexer_kv_dtype {asked} is not modelled for this indexer",
             )
         return
-    names, error = stored
-    if asked in names and (asked not in ON_FAMILY_10.get(cls.layer_class, ()) or family == 10):
+    if not stored.names or (asked in stored.names and (asked not in stored.on_family_10 or family == 10)):
         return
     raise engine_refuses(
         "indexer-dtype-served",
-        error,
+        stored.error,
         "construct",
-        f"this model's indexer stores {' or '.join(names)}, some on compute-capability family 10 alone, not {asked} on "
-        f"family {family}",
+        f"this model's indexer stores {' or '.join(stored.names)}, some on compute-capability family 10 alone, not "
+        f"{asked} on family {family}",
         "vllm/v1/attention/backends/mla/indexer.py: dsa_indexer_uses_fp4, and the indexers under vllm/models",
     )
 
 
-#: By the layer class of an index cache: the dtypes it is stored in, and the class of the error for any other. Classes
-#: that are not here keep their cache as it is, and leave the rest to their kernels.
-STORED: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
-    "DeepseekV4Indexer": (("fp8", "mxfp4"), "ValueError"),
-    "DeepseekV41Indexer": (("fp8", "mxfp4"), "ValueError"),
-    "MiniMaxM3IndexerCache": (("bf16", "fp8"), "NotImplementedError"),
-    "QSACompressedKeyCache": (("bf16", "fp8"), "NotImplementedError"),
-}
-#: Those of them that need compute-capability family 10.
-ON_FAMILY_10: Final[Mapping[str, tuple[str, ...]]] = {
-    "DeepseekV4Indexer": ("mxfp4",),
-    "DeepseekV41Indexer": ("mxfp4",),
-    "MiniMaxM3IndexerCache": ("fp8",),
+class Indexer(msgspec.Struct, frozen=True):
+    """What an indexer's keys can be stored in, those of them that need family 10, and the class of the error for any
+    other; no names where what is asked is passed over."""
+
+    names: tuple[str, ...] = ()
+    on_family_10: tuple[str, ...] = ()
+    error: str = "ValueError"
+
+
+DEEPSEEK: Final = Indexer(("fp8", "mxfp4"), ("mxfp4",))
+#: By the layer class of an index cache. Classes that are not here keep their cache as it is, and leave the rest to
+#: their kernels.
+INDEXERS: Final[Mapping[str, Indexer]] = {
+    "DeepseekV4Indexer": DEEPSEEK,
+    "MiniMaxM3IndexerCache": Indexer(("bf16", "fp8"), ("fp8",), "NotImplementedError"),
+    "QSACompressedKeyCache": Indexer(),
 }
 #: Values an mxfp4 scale byte serves.
 MXFP4_BLOCK: Final = 32
@@ -243,9 +249,13 @@ MXFP4_BLOCK: Final = 32
 FP8_SCALE: Final = 4
 
 
-def plain_key(deployment: Deployment, entry: int) -> tuple[int, str]:
-    """Bytes of one key of an indexer that stores plain values, and torch's name of them; ``entry`` is in bfloat16."""
-    return (entry // 2, "float8_e4m3fn") if indexer_dtype(deployment) == "fp8" else (entry, "bfloat16")
+def plain_key(rules: Rules, deployment: Deployment, cls: CacheClass) -> tuple[int, str]:
+    """Bytes of one key of an indexer that stores plain values, and torch's name of them; the graph's is in bfloat16."""
+    entry = cls.cache.bytes_per_entry
+    stored = rules.indexers.get(cls.layer_class)
+    if indexer_dtype(deployment) == "fp8" and stored is not None and "fp8" in stored.names:
+        return entry // 2, "float8_e4m3fn"
+    return entry, "bfloat16"
 
 
 def packed_key_bytes(deployment: Deployment, entry: int) -> int:

@@ -27,6 +27,7 @@ CONV, ATTENTION = "InklingConvState", "InklingAttention"
 #: In the order a layer registers its caches.
 ARCHITECTURES: Final = {
     "InklingForConditionalGeneration": Architecture(
+        window_elsewhere=True,
         caches={"conv_state": CacheName(".conv_state", CONV), "kv": CacheName(".attn", ATTENTION)},
         draft_names=DraftNames(modelled=False, without="ValidationError"),
     ),

@@ -116,7 +116,8 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     ``cache_by_cache``: all layers register their first cache before any registers its second.
     ``items``: the kinds of item a class takes whose images attend in both directions, ``optional_items`` those that
     only some of its checkpoints take.
-    ``window_from_config``: every window layer reads the configuration's ``sliding_window``, and nothing else does.
+    ``window_from_config``: every window layer reads the configuration's ``sliding_window``, and nothing else does;
+    ``window_elsewhere``: the windows are those of another key, and there is none called so.
     ``takes_float16``: whether the release runs the model in float16, which it does not where that is unstable.
     ``leading_class``: the class whose layers register first, also where they keep no cache of their own.
     ``check`` refuses deployments the model class cannot have, ``check_stages`` pipeline stages it cannot be cut into,
@@ -136,6 +137,7 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     leading_class: str | None = None
     takes_float16: bool = True
     window_from_config: bool = False
+    window_elsewhere: bool = False
     items: tuple[str, ...] = ()
     optional_items: tuple[str, ...] = ()
     cache_dtype_ignored: bool = False

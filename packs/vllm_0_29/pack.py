@@ -29,6 +29,7 @@ from rulespack.kv.pages import PageCount
 from rulespack.kv.plan import Reason, Resolved
 from rulespack.kv.specs import Spec
 from vllm_0_29.accepts import accepts
+from vllm_0_29.attention_config import check_indexer
 from vllm_0_29.backends import model_dtype
 from vllm_0_29.config_checks import check_names
 from vllm_0_29.draft_checks import check_schedule
@@ -190,6 +191,8 @@ class Pack:
         if model.draft is not None:
             check_shards(model.draft.vocabulary or model.vocabulary, model.draft.shards, deployment)
         backends = rules.select_backends(rules, model, deployment, cache_dtype, reasons)
+        if deployment.attention_config:
+            check_indexer(rules, model, deployment)
         sizes = rules.block_size(rules, model, deployment, cache_dtype, backends, mamba, reasons)
         resolved = Resolved(
             cache_dtype=cache_dtype.value,

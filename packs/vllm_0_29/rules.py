@@ -17,7 +17,7 @@ from rulespack.hooks import CacheDtype, CacheGroup, Grouping, LayerBackend, Owne
 from rulespack.kv.pages import PageCount
 from rulespack.kv.plan import Reason
 from rulespack.kv.specs import Spec
-from vllm_0_29.attention_config import Taken
+from vllm_0_29.attention_config import Indexer, Taken
 from vllm_0_29.backend_terms import Backend, Want
 from vllm_0_29.draft_layers import Own
 from vllm_0_29.model import Architecture, CacheClass, Draft, Model, Unserved
@@ -85,6 +85,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     choices: Mapping[str, frozenset[str]]
     attention_keys: Mapping[str, Taken]
     prefill_backends: frozenset[str]
+    indexers: Mapping[str, Indexer]
     residencies: Mapping[str, str]
     architectures: Mapping[str, Architecture]
     unserved: Mapping[str, Unserved]

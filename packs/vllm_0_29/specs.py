@@ -197,7 +197,7 @@ def plain_index(
 ) -> Spec:
     """An indexer's keys, one for every token or every few, in bfloat16 or the dtype asked for them, whatever the cache
     dtype."""
-    entry, dtype = plain_key(deployment, cls.cache.bytes_per_entry)
+    entry, dtype = plain_key(rules, deployment, cls)
     return attention_spec(
         "MLAAttentionSpec",
         block_size=settings.block_size,

@@ -25,7 +25,7 @@ def check_windows(rules: Rules, model: Model, deployment: Deployment) -> None:
         return
     if deployment.speculative_config is not None:
         raise not_modelled("disable-sliding-window-modelled", "disable_sliding_window is not modelled beside a draft")
-    if any(cls.window is not None for cls in model.classes):
+    if not model.architecture.window_elsewhere and any(cls.window is not None for cls in model.classes):
         raise not_modelled(
             "disable-sliding-window-modelled",
             f"disable_sliding_window is not modelled for the windows of {model.architecture_name}",

@@ -52,6 +52,7 @@ RULES = msgspec.structs.replace(
     check_nixl=connectors.check_nixl,
     attention_keys=facts.ATTENTION_KEYS,
     prefill_backends=facts.PREFILL_BACKENDS,
+    indexers=facts.INDEXERS,
     residencies=facts.RESIDENCIES,
     first_runner_methods=drafts.FIRST_RUNNER,
     speculative_keys=drafts.KEYS,

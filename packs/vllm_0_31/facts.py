@@ -54,5 +54,11 @@ ATTENTION_KEYS: Final = {
 }
 PREFILL_BACKENDS: Final = attention_config.PREFILL_BACKENDS | {"ZEN_CPU"}
 
+INDEXERS: Final = {
+    **attention_config.INDEXERS,
+    "DeepseekV41Indexer": attention_config.DEEPSEEK,
+    "QSACompressedKeyCache": attention_config.Indexer(("bf16", "fp8"), error="NotImplementedError"),
+}
+
 #: Engine settings that move a table between host and device: where each puts it by default.
 RESIDENCIES: Final = {"engram_cpu_offload": "host"}
