@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -81,8 +81,11 @@ def select_backends(
 def settled(rules: Rules, model: Model, deployment: Deployment) -> Own:
     """What a draft's layers are built with, its own cache dtype as they leave it: a cache scheme of the checkpoint
     turns ``auto`` into fp8, sparse layers turn what they find into the record their backend keeps."""
-    own, draft = rules.draft_layers(rules, model, deployment), model.draft
-    if draft is None or (own.cache_dtype is None and own.backend is None):
+    draft, config = model.draft, deployment.speculative_config or {}
+    if draft is None or not (_apart(config, deployment) or _takes_fa4(model)):
+        return AS_TARGET
+    own = rules.draft_layers(rules, model, deployment)
+    if own.cache_dtype is None and own.backend is None:
         return own
     drafts = [cls for cls in model.classes if cls.draft]
     # A module in the target's checkpoint is built of the target's layers, also where it keeps but some of their caches.
@@ -100,6 +103,16 @@ def settled(rules: Rules, model: Model, deployment: Deployment) -> Own:
             kept = rules.backends[name].canonical(value, deployment.gpu.capability)
             own = msgspec.structs.replace(own, cache_dtype=kept)
     return own
+
+
+def _apart(config: Mapping[str, object], deployment: Deployment) -> bool:
+    """Whether anything is stated that a draft's layers may be built otherwise for."""
+    return (
+        "kv_cache_dtype" in config
+        or "attention_backend" in config
+        or deployment.decode_context_parallel_size > 1
+        or forced_backend(deployment) is not None
+    )
 
 
 def _check_handed(

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from rulespack.errors import engine_refuses, not_modelled
-from vllm_0_29.draft_keys import invalid
+from vllm_0_29.draft_keys import PLAIN, invalid
 from vllm_0_29.hidden_states import METHOD, check_extraction
 from vllm_0_29.lengths import check_admitted
 
@@ -56,9 +56,12 @@ def check_stated(rules: Rules, model: Model, deployment: Deployment) -> None:
     draft, config = model.draft, deployment.speculative_config
     if draft is None or config is None:
         return
-    _check_heads(draft, config, deployment)
+    if deployment.tensor_parallel_size > 1:
+        _check_heads(draft, config, deployment)
     if draft.method == METHOD:
         check_extraction(config)
+    if PLAIN.issuperset(config):
+        return
     if config.get("rejection_sample_method") == "synthetic" or not _SYNTHETIC.isdisjoint(config):
         _check_synthetic(draft, config, deployment)
     for key in config:

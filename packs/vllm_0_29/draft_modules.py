@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from rulespack.errors import Refused, engine_refuses, not_modelled
+from rulespack.errors import Refused, RulespackError, engine_refuses, not_modelled
 from rulespack.graph.model import Attention, GroupedGEMM, ModelGraph, Stack
 from rulespack.graph.stack import layers, uses
 from vllm_0_29.draft_keys import SOURCE, invalid
@@ -18,6 +18,7 @@ from vllm_0_29.hidden_states import hidden_states
 from vllm_0_29.model import Architecture, CacheClass, Draft, Model, class_key, class_of_cache
 from vllm_0_29.shards import read_shards
 from vllm_0_29.stages import PARTITION, layers_of_stages
+from vllm_0_29.windows import draft_windows
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
@@ -36,6 +37,36 @@ PREDICTING: Final = frozenset(
 )
 
 
+#: Classes of EAGLE heads (``vllm/model_executor/models/registry.py``).
+EAGLE_CLASSES: Final = frozenset(
+    """
+    Eagle3DeepseekV2ForCausalLM Eagle3DeepseekV3ForCausalLM Eagle3LlamaForCausalLM Eagle3MiniMaxM2ForCausalLM
+    Eagle3Qwen2_5vlForCausalLM Eagle3Qwen3ForCausalLM Eagle3Qwen3vlForCausalLM EagleCohereForCausalLM
+    EagleDeepSeekMTPModel EagleLlama4ForCausalLM EagleLlamaForCausalLM EagleMiniCPMForCausalLM
+    EagleMistralForCausalLM EagleMistralLarge3ForCausalLM LlamaForCausalLMEagle3
+    """.split()
+)
+
+
+#: Classes of block drafts.
+DFLASH_CLASSES: Final = frozenset(
+    {"DFlash2DraftModel", "DFlashDraftModel", "DFlashLagunaForCausalLM", "DFlashMuseGlimmerAssistantModel"}
+)
+
+
+#: Architectures that come back from the release's reading of a draft's configuration as a multi-token predictor
+#: (``SpeculativeConfig.hf_config_override``), whatever the checkpoint counts.
+TAKEN_FOR_PREDICTORS: Final = PREDICTING | {"DeepseekV3ForCausalLM", "KimiK3ForConditionalGeneration"}
+
+
+def run_method(method: str, given: ModelGraph | None) -> str:
+    """The method that runs once the draft is known: a whole model that has a prediction module runs that module."""
+    if method != "draft_model" or given is None:
+        return method
+    predicts = given.speculator is not None or given.globals_.architecture in TAKEN_FOR_PREDICTORS
+    return "mtp" if predicts else method
+
+
 def read_draft(rules: Rules, graph: ModelGraph, model: Model, deployment: Deployment, method: str) -> Draft:
     """The draft module a method runs on: the target's own, a checkpoint of its own, or none.
 
@@ -43,6 +74,8 @@ def read_draft(rules: Rules, graph: ModelGraph, model: Model, deployment: Deploy
     """
     if method in CACHELESS_HEADS and (deployment.speculative_config or {}).get("model") is None:
         raise invalid("draft-named", f"speculative_config.model is not stated, which {method} needs")
+    if method in CACHELESS_HEADS:
+        check_head(deployment, method)
     if method in CACHELESS:
         return Draft(method=method)
     if method == "extract_hidden_states":
@@ -58,6 +91,16 @@ def read_draft(rules: Rules, graph: ModelGraph, model: Model, deployment: Deploy
     if given is None:
         raise invalid("draft-named", f"speculative_config.model is not stated, which {method} needs")
     return separate_draft(rules, model, given, method, deployment)
+
+
+def check_head(deployment: Deployment, method: str) -> None:
+    """Not modelled: a model of ours where a head is expected. A checkpoint nobody has described is taken for one."""
+    try:
+        given = deployment.draft
+    except RulespackError:
+        return
+    if given is not None:
+        raise not_modelled("draft-is-a-head", f"{method} on {given.name}, no head of that kind, is not modelled")
 
 
 def own_draft(graph: ModelGraph, model: Model, method: str) -> Draft:
@@ -106,14 +149,17 @@ def separate_draft(rules: Rules, model: Model, draft: ModelGraph, method: str, d
         )
     architecture = rules.draft_architectures.get(name)
     if method == "draft_model":
-        whole = rules.architectures.get(name)
-        if whole is None:
-            raise not_modelled("architecture-modelled", f"{name} is not modelled as a draft for vLLM {rules.release}")
-        architecture = msgspec.structs.replace(whole, prefix=f"draft_model.{whole.prefix}")
-    elif architecture is None:
+        architecture = rules.architectures.get(name)
+        if architecture is not None and architecture.prefix:
+            architecture = msgspec.structs.replace(architecture, prefix=f"draft_model.{architecture.prefix}")
+    else:
+        architecture = rules.draft_architectures.get(run_class(name, method))
+    if architecture is None:
         raise not_modelled("architecture-modelled", f"{name} is not modelled as a draft for vLLM {rules.release}")
     facts = draft.globals_.draft
-    if method == "dspark" and facts is not None and not facts.markov_head:
+    default = facts.num_spec_tokens if facts is not None and method in rules.drafts_state_tokens else None
+    counted = default is not None or (deployment.speculative_config or {}).get("num_speculative_tokens") is not None
+    if counted and method == "dspark" and facts is not None and not facts.markov_head:
         raise engine_refuses(
             "draft-markov-rank",
             "AttributeError",
@@ -134,6 +180,24 @@ def separate_draft(rules: Rules, model: Model, draft: ModelGraph, method: str, d
         separate=True,
         vocabulary=draft.globals_.vocab_size,
     )
+def run_class(name: str, method: str) -> str:
+    """The class a method runs for a draft checkpoint of this architecture (``transformers_utils/configs/eagle.py``).
+
+    Refused by the engine where there is none of that name.
+    """
+    if method == "eagle":
+        called = name if name.startswith("Eagle") else f"Eagle{name}"
+    elif method == "eagle3":
+        called = name if name.startswith("Eagle3") or name.endswith("Eagle3") else f"Eagle3{name}"
+    elif method == "dflash":
+        called = name if name.startswith("DFlash") or name.endswith("DFlash") else f"DFlash{name}"
+    else:
+        return name
+    if called not in EAGLE_CLASSES | DFLASH_CLASSES:
+        raise invalid("draft-class-known", f"{method} runs {name} as {called}, and there is no such class")
+    return called
+
+
 
 
 def _draft(
@@ -156,7 +220,7 @@ def _draft(
     names, classes, indices = [], [], []
     for use in owned:
         called = architecture.caches.get(use.cache.name)
-        if called is None:
+        if called is None or called.pattern is not None:
             raise not_modelled("cache-modelled", f"the draft's cache {use.cache.name!r} is not one {method} keeps")
         names.append(f"{architecture.prefix}{offset + use.layer}{called.suffix}")
         indices.append(offset + use.layer)
@@ -177,10 +241,19 @@ def _draft(
     )
 
 
+    twice = sorted(set(model.names).intersection(draft.names))
+    if twice:
+        raise engine_refuses(
+            "layer-names-differ",
+            "ValueError",
+            "construct",
+            f"the draft's layers are called as the target's are: {twice[0]}",
+            "vllm/model_executor/layers/attention/attention.py: Attention.__init__",
+        )
 def drafted(model: Model, draft: Draft) -> Model:
     """The model with the draft's caches registered after the target's."""
     classes, class_of, keys = list(model.classes), list(model.class_of), {}
-    for cls in draft.classes:
+    for cls in draft_windows(model, draft):
         known = msgspec.structs.replace(cls, non_causal=draft.non_causal)
         key = (known.layer_class, class_key(known.node, known.cache))
         if key not in keys:

@@ -104,7 +104,7 @@ def check_slots(model: Model, deployment: Deployment, batch: int, tokens: int) -
     there is; a draft model takes one.
     """
     draft = model.draft
-    if draft is None:
+    if draft is None or batch > tokens:
         return
     parallel = draft.method == "dspark" or (deployment.speculative_config or {}).get("parallel_drafting")
     taken = tokens if draft.method == "dflash" else tokens - 1 if parallel else int(draft.method == "draft_model")

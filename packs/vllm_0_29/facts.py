@@ -222,6 +222,7 @@ DRAFT_ARCHITECTURES: Final = {
     "DFlashDraftModel": PLAIN_MODEL,
     "DSparkDraftModel": PLAIN_MODEL,
     "K3DSparkModel": Architecture(caches={KV: CacheName(".self_attn")}),
-    "LlamaForCausalLMEagle": PLAIN_MODEL,
+    "Eagle3LlamaForCausalLM": PLAIN_MODEL,
+    "EagleLlamaForCausalLM": PLAIN_MODEL,
     "LlamaForCausalLMEagle3": PLAIN_MODEL,
 }

@@ -94,7 +94,7 @@ def groups(rules: Rules, model: Model, deployment: Deployment, resolution: Resol
             PACKED_SOURCE,
         )
     else:
-        kept, rest = apart(owned)
+        kept, rest = (None, owned) if model.draft is None or model.draft.separate else apart(owned)
         equal, promoted = equal_pages(rules, rest)
         pages = [equal[index].page_size_bytes for index in rest.spec_of]
         if kept is not None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from rulespack.errors import Refused, engine_refuses, not_modelled
 from rulespack.graph.model import Attention, Cache, ModelGraph
 from rulespack.kv.specs import DTYPE_BYTES, Spec, attention_spec
@@ -78,7 +80,8 @@ def _refused(reason: str) -> Refused:
     return engine_refuses("hidden-states-extracted", "ValueError", "construct", reason, SOURCE)
 
 
-BACKENDS: Final = {"CACHE_ONLY_ATTN": handed("CACHE_ONLY_ATTN", mla=False)}
+#: It gives back no softmax sums, which decode context parallelism combines by.
+BACKENDS: Final = {"CACHE_ONLY_ATTN": msgspec.structs.replace(handed("CACHE_ONLY_ATTN", mla=False), dcp=False)}
 MODEL_BACKENDS: Final[Mapping[str, Callable[[Rules, Model, Deployment, CacheClass, str], str]]] = {
     HIDDEN_STATES: lambda rules, model, deployment, cls, cache_dtype: "CACHE_ONLY_ATTN"
 }

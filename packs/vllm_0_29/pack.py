@@ -188,7 +188,7 @@ class Pack:
         hybrid = rules.hybrid_manager(rules, model, deployment, reasons)
         check_shards(model.vocabulary, model.shards, deployment)
         check_inner_states(rules, model, deployment)
-        if model.draft is not None:
+        if model.draft is not None and deployment.tensor_parallel_size > 1:
             check_shards(model.draft.vocabulary or model.vocabulary, model.draft.shards, deployment)
         backends = rules.select_backends(rules, model, deployment, cache_dtype, reasons)
         if deployment.attention_config:
@@ -248,7 +248,9 @@ class Pack:
         for part in backends:
             cls = model.classes[model.class_of[part.caches[0]]]
             spec = self.rules.specs[cls.layer_class](self.rules, model, deployment, cls, part, settings)
-            specs.append(self.rules.draft_spec(self.rules, model, deployment, spec) if cls.draft else spec)
+            if cls.draft and deployment.decode_context_parallel_size > 1:
+                spec = self.rules.draft_spec(self.rules, model, deployment, spec)
+            specs.append(spec)
         self._answered = _Answered(model, ref(deployment), backends, settings, specs)
         return specs
 

@@ -151,7 +151,7 @@ def raw_key_spec(
             "vllm/models/qwen4_exp/common/qsa_cache.py: QSAKeyStateCache.get_kv_cache_spec",
         )
     bytes_per_key = cls.cache.bytes_per_entry
-    if deployment.language_model_only:
+    if deployment.language_model_only and not cls.draft:  # the predictor's configuration is left as it is
         bytes_per_key = node.d_h * DTYPE_BYTES[dtype]
     return attention_spec(
         "CircularBufferSpec",

@@ -33,7 +33,7 @@ REPLICATED = "dcp_replicated"
 
 def over_ranks(spec: Spec) -> bool:
     """As before, but not a draft's cache that every rank keeps whole."""
-    return pool.over_ranks(spec) and not spec.label(REPLICATED)
+    return pool.over_ranks(spec) and not (spec.labels and spec.label(REPLICATED))
 
 
 def layouts_of_shapes(specs: Sequence[Spec], candidates: Sequence[str]) -> Sequence[str]:
@@ -43,6 +43,8 @@ def layouts_of_shapes(specs: Sequence[Spec], candidates: Sequence[str]) -> Seque
     Refused by the engine where no backend of them has one.
     """
     candidates = layout.layouts_of_shapes(specs, candidates)
+    if not any(spec.labels for spec in specs):
+        return candidates
     shared = {spec.label(REPLICATED) for spec in specs if spec.type != "MambaSpec"}
     if len(shared) > 1 and len({spec.page_size_bytes for spec in specs}) > 1:
         candidates = [name for name in candidates if name in layout.BLOCK_OUTERMOST]
@@ -60,13 +62,13 @@ def layouts_of_shapes(specs: Sequence[Spec], candidates: Sequence[str]) -> Seque
 def pages(deployment: Deployment, resolution: Resolution, spec: Spec) -> PageCount:
     """As before, over one rank where every rank keeps the cache whole."""
     count = counted.pages(deployment, resolution, spec)
-    return msgspec.structs.replace(count, shards=1) if spec.label(REPLICATED) else count
+    return msgspec.structs.replace(count, shards=1) if spec.labels and spec.label(REPLICATED) else count
 
 
 def window_pages(deployment: Deployment, resolution: Resolution, spec: Spec) -> PageCount:
     """As before; a window that every rank keeps whole is counted under decode context parallelism, too."""
     count = counted.window_pages(deployment, resolution, spec)
-    return msgspec.structs.replace(count, error=None) if spec.label(REPLICATED) else count
+    return msgspec.structs.replace(count, error=None) if spec.labels and spec.label(REPLICATED) else count
 
 
 def block_alignment(specs: Sequence[Spec]) -> int:
@@ -96,6 +98,8 @@ def merge_key(spec: Spec) -> Hashable:
 
 def uniform_key(spec: Spec) -> Hashable:
     """Replayed latent windows are a type of their own, and so are caches that every rank keeps whole."""
+    if not spec.labels:
+        return earlier.uniform_key(spec)
     return (earlier.uniform_key(spec), spec.label(BOUNDED_REPLAY), spec.label(REPLICATED))
 
 
