@@ -76,7 +76,8 @@ def check_names(deployment: Deployment, accepted: Sequence[Accepts]) -> None:
     )
     for what, name, known in asked_for:
         if name is not None and name not in known:
-            raise Usage(f"{what} {name!r}: no release of those compared knows it{_meant(str(name), known)}")
+            near = _meant(str(name), known) or f"; known are {', '.join(sorted(set(known)))}"
+            raise Usage(f"{what} {name!r}: no release that was asked knows it{near}")
 
 
 def _meant(word: str, known: Sequence[str]) -> str:

@@ -170,7 +170,7 @@ def test_overrides_are_laid_over_what_is_pinned(run_pytest: Pytest, project: Pat
     (project / "test_kv_plans.py").write_text(OVERRIDDEN)
     failed = failures(run_pytest("--snapshot-update", "-k", "alone or bad")[1])
     assert "hf_overrides change the configuration before a graph is derived" in failed["test_alone"]
-    assert "qwen3-14b/config.json: num_hidden_layers: is the string" in failed["test_bad"]
+    assert "qwen3-14b/config.json with hf_overrides: num_hidden_layers: is the string" in failed["test_bad"]
     assert run_pytest("--snapshot-update", "-k", "short or line")[0] == 0
     kept = pins(project)
     assert kept["test_short.txt"].endswith(f"bytes_per_block: {20 * 65_536}\n")

@@ -121,6 +121,7 @@ PLAN = ("plan", "--release", "0.31.0", "--model")
         (("diff", "0.29.0", "0.31.0", "--deploymens", "x.yaml"), "did you mean --deployments?"),
         (("validate", "x", "--formt", "json"), "--formt: no option of this command; did you mean --format?"),
         (("show", "qwen3-14b", "qwen3-8b"), "'qwen3-8b' is one word too many"),
+        (("diff", "0.29.0", "0.31.0", "qwen3-8b", "--kv-cache-dtype", "zz"), "knows it; known are auto, bfloat16, "),
         ((*PLAN, "nope"), "rulespack models lists the catalog"),
         ((*PLAN, "Nobody/Model-7B"), "name the config.json of that repository, downloaded"),
         ((*PLAN, "Qwen/Qwen3-99B"), "did you mean qwen3-8b? Else name the config.json of that repository"),
