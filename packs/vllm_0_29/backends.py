@@ -265,7 +265,9 @@ def select(
     ``own`` is what a draft's layers are built with; ``hooked`` is what the model's class forces where nothing was.
     Refused by the engine where the forced one cannot, or none can.
     """
-    asked = own.backend or (None if own.free else forced_for(want, deployment, forced_backend(deployment)))
+    asked = own.backend or (None if own.free else forced_backend(deployment))
+    if deployment.attention_config and not own.free:
+        asked = forced_for(want, deployment, asked)
     forced = asked or (None if own.free else hooked)
     inputs = {"head_size": want.head_size, "cache_dtype": want.cache_dtype, "block_size": want.block_size}
     if forced is not None:

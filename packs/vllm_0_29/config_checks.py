@@ -67,9 +67,13 @@ def check_deployment(rules: Rules, model: Model, deployment: Deployment) -> None
     """Refuse what the release refuses or what is not modelled."""
     for check in CHECKS:
         check(rules, model, deployment)
-    if len(deployment.stated) > 1 or "gpu" not in deployment.stated:
+    stated = deployment.stated
+    if len(stated) > 1 or "gpu" not in stated:
         for check in STATED_CHECKS:
             check(rules, model, deployment)
+        for argument, check in ARGUMENT_CHECKS:
+            if argument in stated:
+                check(rules, model, deployment)
     if model.architecture.check is not None:
         model.architecture.check(model, deployment)
 
@@ -217,7 +221,8 @@ def _overrides(rules: Rules, model: Model, deployment: Deployment) -> None:
 
 
 def _parallel(rules: Rules, model: Model, deployment: Deployment) -> None:
-    rules.check_shared_ranks(deployment)
+    if deployment.prefill_context_parallel_size > 1:
+        rules.check_shared_ranks(deployment)
     if deployment.distributed_executor_backend == "external_launcher":
         raise not_modelled("external-launcher-modelled", "the external_launcher executor is not modelled")
 
@@ -256,19 +261,23 @@ STATED_CHECKS: Final[tuple[Check, ...]] = (
     check_choices,
     check_flash_attn_version,
     _overrides,
-    check_quantization,
-    check_windows,
     _drafts,
     _dtype_names,
     check_float16,
     check_turboquant,
-    check_item_limits,
     _parallel,
     _heads,
-    check_attention_config,
     _backend,
-    check_transfer,
     _mamba,
+)
+#: Checks that can only fail where one argument was stated.
+ARGUMENT_CHECKS: Final[tuple[tuple[str, Check], ...]] = (
+    ("quantization", check_quantization),
+    ("disable_sliding_window", check_windows),
+    ("limit_mm_per_prompt", check_item_limits),
+    ("attention_config", check_attention_config),
+    ("kv_transfer_config", check_transfer),
+    ("kv_offloading_size", check_transfer),
 )
 
 ARGUMENTS: Final = dict.fromkeys(arguments.INERT, "inert") | dict.fromkeys(arguments.UNMODELLED, "unmodelled")

@@ -51,10 +51,13 @@ def pool(
     blocks = [count.at(length) for count in pages]
     reasons: list[Reason] = []
     num_blocks = check_memory(deployment, grouping, pages, sum(blocks), length)
-    rules.check_block_size(model, deployment, resolution, grouping.groups)
+    shared = deployment.decode_context_parallel_size > 1 or deployment.prefill_context_parallel_size > 1
+    if shared or resolution.resolved.mamba_cache_mode == "align":
+        rules.check_block_size(model, deployment, resolution, grouping.groups)
     rules.kernel_block_check(rules, model, deployment, resolution, owned, grouping.groups)
-    shared_context_check(rules, deployment, resolution)
-    rules.check_shared_prefill(model, deployment)
+    if shared:
+        shared_context_check(rules, deployment, resolution)
+        rules.check_shared_prefill(model, deployment)
     scheduler, hashed = scheduler_sizes(rules, deployment, resolution, owned, grouping)
     reasons.append(
         Reason(

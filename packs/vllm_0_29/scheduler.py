@@ -154,7 +154,8 @@ def model_runner(rules: Rules, model: Model, deployment: Deployment, reasons: Re
         if model.draft is not None:
             _check_drafts(rules, model, model.draft, forced)
         version, because = (2 if forced else 1), f"{RUNNER} says so"
-    check_runner(deployment, version)
+    if version == 1:
+        check_runner(deployment)
     reasons.append(Reason("model-runner", version, {}, because, RUNNER_SOURCE))
     return version
 
@@ -180,9 +181,9 @@ def _check_drafts(rules: Rules, model: Model, draft: Draft, second: bool) -> Non
         )
 
 
-def check_runner(deployment: Deployment, version: int) -> None:
+def check_runner(deployment: Deployment) -> None:
     """Refused by the engine: a prefill shared over ranks under the first model runner."""
-    if version == 1 and deployment.prefill_context_parallel_size > 1:
+    if deployment.prefill_context_parallel_size > 1:
         raise engine_refuses(
             "model-runner-shares-prefill",
             "ValidationError",

@@ -51,9 +51,9 @@ def mamba_mode(
     ``align`` at the last one, ``all`` at each, where the class can.
     """
     given = deployment.mamba_block_size
-    mode, because = settled_mode(model, deployment)
     if not model.states:
-        return mode, given
+        return deployment.mamba_cache_mode or "none", given
+    mode, because = settled_mode(model, deployment)
     if not prefix_caching(model, deployment):
         start = length if given is None else given
     else:

@@ -33,7 +33,7 @@ def model_runner(rules: Rules, model: Model, deployment: Deployment, reasons: Re
             "vllm/config/vllm.py: VllmConfig._get_v2_model_runner_unsupported_features",
         )
     because = "the second does not support the mamba cache mode all"
-    earlier.check_runner(deployment, 1)
+    earlier.check_runner(deployment)
     reasons.append(Reason("model-runner", 1, {}, because, earlier.RUNNER_SOURCE))
     return 1
 
