@@ -97,10 +97,9 @@ def merge_key(spec: Spec) -> Hashable:
 
 
 def uniform_key(spec: Spec) -> Hashable:
-    """Replayed latent windows are a type of their own, and so are caches that every rank keeps whole."""
-    if not spec.labels:
-        return earlier.uniform_key(spec)
-    return (earlier.uniform_key(spec), spec.label(BOUNDED_REPLAY), spec.label(REPLICATED))
+    """Replayed latent windows are a type of their own."""
+    key = earlier.uniform_key(spec)
+    return (key, True) if spec.labels and spec.label(BOUNDED_REPLAY) else key
 
 
 def promote(rules: Rules, owned: OwnedCaches) -> OwnedCaches:

@@ -49,7 +49,7 @@ def test_the_longest_request_pins_what_the_release_said(release: str, model: str
         assert request.bytes == case.plan["blocks_per_request"] * case.plan["bytes_per_block"], case.name
         recorded_blocks = [group["blocks_per_request"] for group in case.plan["groups"]]
         assert [group.pages.at(longest) for group in ours.groups] == recorded_blocks, case.name
-        for tokens, wrong in ((0, "at least 1 token, got 0"), (longest + 1, f"1 and max_model_len, {longest}")):
+        for tokens, wrong in ((0, "at least 1 token, got 0"), (longest + 1, f"not served, {longest} is max_model_len")):
             with pytest.raises(rulespack.BadLength, match=wrong):
                 ours.request(tokens)
 
