@@ -97,9 +97,10 @@ def merge_key(spec: Spec) -> Hashable:
 
 
 def uniform_key(spec: Spec) -> Hashable:
-    """Replayed latent windows are a type of their own."""
+    """Replayed latent windows are a type of their own, and so are caches that every rank keeps whole."""
     key = earlier.uniform_key(spec)
-    return (key, True) if spec.labels and spec.label(BOUNDED_REPLAY) else key
+    apart = (spec.label(BOUNDED_REPLAY), spec.label(REPLICATED)) if spec.labels else ()
+    return (key, apart) if any(apart) else key
 
 
 def promote(rules: Rules, owned: OwnedCaches) -> OwnedCaches:
