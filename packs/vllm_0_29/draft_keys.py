@@ -131,6 +131,13 @@ def backend_named(config: Mapping[str, Any]) -> str | None:
     return None if asked is None or asked.lower() == "auto" else str(asked).upper()
 
 
+def check_tokens(value: object) -> None:
+    """Refused where ``num_speculative_tokens`` is no integer: by the pack where pydantic reads it as one all the
+    same."""
+    if value is not None and type(value) is not int:
+        raise _unlike("num_speculative_tokens", value, "an integer", _integral(value))
+
+
 #: What pydantic reads as a switch beside true and false.
 _SAID: Final = frozenset("0 1 off on f t false true n y no yes 0.0 1.0".split())
 #: Keys that are read where the method and the draft are known, and need no look here.

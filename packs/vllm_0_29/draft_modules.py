@@ -76,6 +76,8 @@ def read_draft(rules: Rules, graph: ModelGraph, model: Model, deployment: Deploy
         raise invalid("draft-named", f"speculative_config.model is not stated, which {method} needs")
     if method in CACHELESS_HEADS:
         check_head(deployment, method)
+    if method == "mlp_speculator":
+        raise invalid("draft-class-known", "the release has no class for an MLP speculator")
     if method in CACHELESS:
         return Draft(method=method)
     if method == "extract_hidden_states":
@@ -147,7 +149,6 @@ def separate_draft(rules: Rules, model: Model, draft: ModelGraph, method: str, d
             "draft-vocabulary",
             f"the draft has {draft.globals_.vocab_size} tokens in its vocabulary, the target {model.vocabulary}",
         )
-    architecture = rules.draft_architectures.get(name)
     if method == "draft_model":
         architecture = rules.architectures.get(name)
         if architecture is not None and architecture.prefix:
@@ -168,7 +169,6 @@ def separate_draft(rules: Rules, model: Model, draft: ModelGraph, method: str, d
             "vllm/model_executor/models: the DSpark draft classes",
         )
     offset = 0 if method == "draft_model" else model.num_layers
-    default = facts.num_spec_tokens if facts is not None and method in rules.drafts_state_tokens else None
     count = len(layers(draft))
     # A whole model is cut into the target's stages, of which the last alone drafts.
     stages = deployment.pipeline_parallel_size if method == "draft_model" else 1
@@ -180,6 +180,8 @@ def separate_draft(rules: Rules, model: Model, draft: ModelGraph, method: str, d
         separate=True,
         vocabulary=draft.globals_.vocab_size,
     )
+
+
 def run_class(name: str, method: str) -> str:
     """The class a method runs for a draft checkpoint of this architecture (``transformers_utils/configs/eagle.py``).
 
@@ -196,8 +198,6 @@ def run_class(name: str, method: str) -> str:
     if called not in EAGLE_CLASSES | DFLASH_CLASSES:
         raise invalid("draft-class-known", f"{method} runs {name} as {called}, and there is no such class")
     return called
-
-
 
 
 def _draft(
@@ -241,6 +241,8 @@ def _draft(
     )
 
 
+def drafted(model: Model, draft: Draft) -> Model:
+    """The model with the draft's caches registered after the target's."""
     twice = sorted(set(model.names).intersection(draft.names))
     if twice:
         raise engine_refuses(
@@ -250,8 +252,6 @@ def _draft(
             f"the draft's layers are called as the target's are: {twice[0]}",
             "vllm/model_executor/layers/attention/attention.py: Attention.__init__",
         )
-def drafted(model: Model, draft: Draft) -> Model:
-    """The model with the draft's caches registered after the target's."""
     classes, class_of, keys = list(model.classes), list(model.class_of), {}
     for cls in draft_windows(model, draft):
         known = msgspec.structs.replace(cls, non_causal=draft.non_causal)

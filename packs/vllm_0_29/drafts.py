@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from rulespack.errors import engine_refuses
 from rulespack.kv.plan import Reason
-from vllm_0_29.draft_keys import PLAIN, SOURCE, check_values, invalid
+from vllm_0_29.draft_keys import PLAIN, SOURCE, check_tokens, check_values, invalid
 from vllm_0_29.model import Draft, Model
 from vllm_0_29.words import meant
 
@@ -86,7 +86,8 @@ def speculative_tokens(model: Model, deployment: Deployment) -> int:
         tokens = config.get("suffix_decoding_max_tree_depth", SUFFIX_TOKENS)
     if tokens is None and config.get("model") is not None:
         tokens = draft.default_tokens
-    if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1:
+    if type(tokens) is not int or tokens < 1:
+        check_tokens(tokens)
         raise invalid(
             "speculative-tokens-stated", f"num_speculative_tokens is {tokens!r}, and no named draft says more"
         )

@@ -33,7 +33,7 @@ from vllm_0_29.attention_config import check_indexer
 from vllm_0_29.backends import model_dtype
 from vllm_0_29.config_checks import check_names
 from vllm_0_29.draft_checks import check_schedule
-from vllm_0_29.draft_modules import drafted, read_draft
+from vllm_0_29.draft_modules import drafted, read_draft, run_method
 from vllm_0_29.drafts import (
     WITHOUT_DRAFT,
     check_inner_states,
@@ -120,7 +120,7 @@ class Pack:
         if found is None or found.draft() is not given:
             if len(kept) >= KEPT_DRAFTS:
                 kept.clear()
-            draft = read_draft(self.rules, graph, model, deployment, method)
+            draft = read_draft(self.rules, graph, model, deployment, run_method(method, given))
             found = kept[key] = _Drafted(_weakly(given), drafted(model, draft))
         self._last = _Last(ref(graph), ref(deployment), found.model)
         return found.model

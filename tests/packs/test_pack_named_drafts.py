@@ -56,7 +56,13 @@ def test_an_eagle_method_names_the_class_it_runs(release: str) -> None:
 @pytest.mark.parametrize("method", ["medusa", "mlp_speculator"])
 def test_a_whole_model_is_no_head(release: str, method: str) -> None:
     assert refused(release, "qwen3-8b", "qwen3-0.6b", method=method)[0] == "pack"
-    assert drafted(release, "qwen3-8b", "somebody/own-head", method=method).draft_caches == ()
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_head_nobody_described_is_taken_for_one_where_the_release_has_its_class(release: str) -> None:
+    assert drafted(release, "qwen3-8b", "somebody/own-head", method="medusa").draft_caches == ()
+    said = refused(release, "qwen3-8b", "somebody/own-head", method="mlp_speculator")
+    assert said[:3] == ("engine", "ValidationError", "config")
 
 
 @pytest.mark.parametrize("release", RELEASES)
