@@ -56,7 +56,8 @@ def load_model(model: str | Path, hf_overrides: Mapping[str, Any] | None = None)
     configuration. A ``.json`` file is translated, any other is read as a graph.
 
     ``hf_overrides`` are laid over the configuration before it is translated, the engine argument's own form; a graph
-    whose configuration stands beside it is translated anew, and one without stays as it is, which packs then refuse.
+    beside the configuration it is derived from is translated anew. One that stands alone, or was written or changed by
+    hand, stays as it is, which packs then refuse.
 
     Raises UnknownModel (with the nearest name), InvalidGraph, InvalidConfig, BadDeployment for overrides that are none.
     """
@@ -66,11 +67,29 @@ def load_model(model: str | Path, hf_overrides: Mapping[str, Any] | None = None)
 
         hf_overrides = Deployment(hf_overrides=hf_overrides).hf_overrides
     if hf_overrides and file.name == GRAPH_FILE:
-        file = next((beside for name in MODEL_FILES[1:] if _exists(beside := file.with_name(name))), file)
+        file = _origin(file) or file
     if file.suffix == ".json":
         from rulespack.derive import derive_file
 
         return derive_file(file, overrides=hf_overrides)
+    return _read(file)
+
+
+def _origin(file: Path) -> Path | None:
+    """The configuration beside a graph, where the graph is what is derived from it; the catalog's all are."""
+    beside = next((there for name in MODEL_FILES[1:] if _exists(there := file.with_name(name))), None)
+    if beside is None or root() in file.parents:
+        return beside
+    from rulespack.derive import InvalidConfig, derive_file
+
+    graph = _read(file)
+    try:
+        return beside if derive_file(beside, graph.name) == graph else None
+    except InvalidConfig:
+        return None
+
+
+def _read(file: Path) -> ModelGraph:
     from rulespack.graph.load import load_graph, read_bounded
 
     try:

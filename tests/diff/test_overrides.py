@@ -13,6 +13,7 @@ from in_process import Command
 import rulespack
 from rulespack import Deployment, catalog
 from rulespack.diff import Pair, compare
+from rulespack.graph.dump import dump_graph
 
 BOTH = ("diff", "0.29.0", "0.31.0")
 MODEL = "gpt-oss-20b"
@@ -111,8 +112,23 @@ def test_each_overridden_model_is_derived_once(monkeypatch: pytest.MonkeyPatch, 
     assert (len(comparison.pairs), len(derived)) == (3, 1)
 
 
+def test_a_graph_beside_its_configuration_is_derived_anew_unless_one_of_them_was_edited(vendors: Path) -> None:
+    stated = {"hf_overrides": {"sliding_window": 256}}
+    graph = vendors / "graph.yaml"
+    text = dump_graph(rulespack.load_model(vendors))
+
+    def status() -> str:
+        (pair,) = compare("0.29.0", "0.31.0", [vendors], {"one": stated}).pairs
+        return pair.status
+
+    before = status()
+    graph.write_text(text)
+    beside = status()
+    graph.write_text(text.replace("context_window: 131072", "context_window: 65536"))
+    assert (before, beside, status()) == ("same", "same", "not-modelled")
+
+
 def test_an_edited_configuration_is_derived_again(vendors: Path) -> None:
-    shutil.copy(catalog.root() / MODEL / "graph.yaml", vendors)
     stated = {"hf_overrides": {"sliding_window": 256}}
 
     def longest() -> int | None:
