@@ -154,7 +154,8 @@ def beside_hidden_states(
 ) -> tuple[list[Part], list[int], str]:
     """Groups of one page size, a last one for hidden states, in blocks of tokens that fit the page, and every page.
 
-    Refused by the engine where windows would have to be allocated in full for want of one page size.
+    Refused by the engine where windows would have to be allocated in full for want of one page size, and in a crash
+    where the page does not hold a token.
     """
     if promoted:
         raise engine_refuses(
@@ -173,6 +174,14 @@ def beside_hidden_states(
     token, block = kept.head_slots * kept.content_bytes, gcd(*(part.spec.block_size for part in parts))
     most = min(block, max(page // token, 1))
     size = next(size for size in range(most, 0, -1) if block % size == 0)
+    if size * token > page:
+        raise engine_refuses(
+            "hidden-states-fit-page",
+            "AssertionError",
+            "groups",
+            f"a token of hidden states takes {token} bytes, more than the page of {page} its cache is padded to",
+            "vllm/v1/kv_cache_interface.py: AttentionSpec.page_size_bytes",
+        )
     held = msgspec.structs.replace(kept, block_size=size, padded_page=page, page_size_bytes=page)
     return [*parts, Part((len(spec_of),), held)], [page] * (len(spec_of) + 1), because
 

@@ -387,6 +387,10 @@ LINES: Final[Mapping[str, Line]] = {
             "Qwen4Exp drafts by its own predictor or by n-grams.",
             "architectures.Qwen4ExpForConditionalGeneration",
         ),
+        hidden_states_fit_page=(
+            "A token of extracted hidden states must fit the page of the other groups.",
+            "groups hidden_states_scale",
+        ),
         draft_slots=("A batch must hold more tokens than a request's drafts take of it.", "batch_sizes"),
         speculative_value_accepted=(
             "A key of speculative_config must have a value of its kind.",
