@@ -57,6 +57,8 @@ COMPOSED: Final = frozenset(
     """.split()
 )
 HALVES: Final = ("bfloat16", "float16")
+#: Compute capabilities no kernel multiplies experts on that are quantized to mxfp4 while they are loaded.
+WITHOUT_MXFP4_EXPERTS: Final = ((8, 0), (9, 0))
 
 
 def own_method(model: Model) -> str | None:
@@ -115,7 +117,7 @@ def _check_over(asked: str, own: str, *, insists: bool) -> None:
 
 
 def _check_while_loading(model: Model, deployment: Deployment, asked: str) -> None:
-    if asked == "mxfp4" and model.experts and deployment.gpu.family == 9:
+    if asked == "mxfp4" and model.experts and deployment.gpu.capability in WITHOUT_MXFP4_EXPERTS:
         raise engine_refuses(
             "quantization-serves-experts",
             "NotImplementedError",
