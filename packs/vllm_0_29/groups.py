@@ -7,7 +7,6 @@ cache; one spec; one type; packed pages; pages made equal.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from math import gcd
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -17,6 +16,7 @@ from rulespack.hooks import CacheGroup, Grouping, OwnedCaches
 from rulespack.kv.pages import cdiv
 from rulespack.kv.plan import Reason, Stage
 from rulespack.kv.specs import Spec, with_block_size, with_padded_page
+from vllm_0_29.hidden_groups import HIDDEN_STATES_SPEC, apart, fitted, uneven
 from vllm_0_29.layout import BLOCK_OUTERMOST
 from vllm_0_29.words import many
 
@@ -36,8 +36,6 @@ COST_SOURCE = "vllm/v1/core/kv_cache_utils.py: _get_kv_cache_bytes_per_block"
 EMPTY_PAGE = "empty_page"
 
 UNIFORM_TYPE = "UniformTypeKVCacheSpecs"
-#: The cache of hidden states that ``extract_hidden_states`` keeps.
-HIDDEN_STATES_SPEC = "HiddenStateCacheSpec"
 
 #: Classes whose pages may not be padded to a larger one.
 UNPADDABLE = frozenset({"MLAAttentionSpec"})
@@ -83,7 +81,7 @@ def groups(rules: Rules, model: Model, deployment: Deployment, resolution: Resol
     elif (aliased := rules.aliased_groups(owned)) is not None:
         parts, rule, because, source = aliased.parts, "aliased-groups", aliased.because, SOURCE
         pages, alignment = [aliased.specs[index].page_size_bytes for index in spec_of], 1
-    elif resolution.resolved.kv_cache_layout in BLOCK_OUTERMOST and _uneven(owned):
+    elif resolution.resolved.kv_cache_layout in BLOCK_OUTERMOST and uneven(owned):
         kept, rest = apart(owned)
         parts = packed(rules, rest.specs, rest.spec_of, pages)
         if kept is not None:
@@ -135,27 +133,12 @@ def groups(rules: Rules, model: Model, deployment: Deployment, resolution: Resol
     )
 
 
-def apart(owned: OwnedCaches) -> tuple[Spec | None, OwnedCaches]:
-    """The cache of hidden states, which is registered last and keeps a group of its own, and the others."""
-    kept = next((spec for spec in owned.specs if spec.type == HIDDEN_STATES_SPEC), None)
-    if kept is None:
-        return None, owned
-    specs = tuple(spec for spec in owned.specs if spec is not kept)
-    spec_of = tuple(specs.index(owned.specs[index]) for index in owned.spec_of[:-1])
-    return kept, msgspec.structs.replace(owned, specs=specs, spec_of=spec_of)
-
-
-def _uneven(owned: OwnedCaches) -> bool:
-    return len({spec.page_size_bytes for spec in owned.specs if spec.type != HIDDEN_STATES_SPEC}) > 1
-
-
 def beside_hidden_states(
     rules: Rules, equal: Sequence[Spec], spec_of: Sequence[int], kept: Spec, *, promoted: bool
 ) -> tuple[list[Part], list[int], str]:
-    """Groups of one page size, a last one for hidden states, in blocks of tokens that fit the page, and every page.
+    """Groups of one page size, a last one for hidden states, and every page.
 
-    Refused by the engine where windows would have to be allocated in full for want of one page size, and in a crash
-    where the page does not hold a token.
+    Refused by the engine where windows would have to be allocated in full for want of one page size.
     """
     if promoted:
         raise engine_refuses(
@@ -169,35 +152,9 @@ def beside_hidden_states(
     scale = rules.hidden_states_scale(kept, parts[0].spec.page_size_bytes)
     if scale > 1:
         because += f"; every page {scale} times as large, to hold a token of hidden states"
-        parts = [Part(part.caches, _scaled(part.spec, scale)) for part in parts]
-    page = parts[0].spec.page_size_bytes
-    token, block = kept.head_slots * kept.content_bytes, gcd(*(part.spec.block_size for part in parts))
-    most = min(block, max(page // token, 1))
-    size = next(size for size in range(most, 0, -1) if block % size == 0)
-    if size * token > page:
-        raise engine_refuses(
-            "hidden-states-fit-page",
-            "AssertionError",
-            "groups",
-            f"a token of hidden states takes {token} bytes, more than the page of {page} its cache is padded to",
-            "vllm/v1/kv_cache_interface.py: AttentionSpec.page_size_bytes",
-        )
-    held = msgspec.structs.replace(kept, block_size=size, padded_page=page, page_size_bytes=page)
-    return [*parts, Part((len(spec_of),), held)], [page] * (len(spec_of) + 1), because
-
-
-def _scaled(spec: Spec, scale: int) -> Spec:
-    return msgspec.structs.replace(
-        spec,
-        block_size=spec.block_size * scale,
-        page_size_bytes=spec.page_size_bytes * scale,
-        padded_page=None if spec.padded_page is None else spec.padded_page * scale,
-    )
-
-
-def hidden_states_scale(kept: Spec, page: int) -> int:
-    """How many times larger pages are made to hold a token of hidden states: this release leaves them as they are."""
-    return 1
+    specs, held = fitted([part.spec for part in parts], kept, scale)
+    parts = [Part(part.caches, spec) for part, spec in zip(parts, specs, strict=True)]
+    return [*parts, Part((len(spec_of),), held)], [held.page_size_bytes] * (len(spec_of) + 1), because
 
 
 def group_bytes(groups: Sequence[Sequence[int]], pages: Sequence[int]) -> list[int]:

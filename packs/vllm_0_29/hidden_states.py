@@ -15,7 +15,7 @@ from rulespack.errors import Refused, engine_refuses, not_modelled
 from rulespack.graph.model import Attention, Cache, ModelGraph
 from rulespack.kv.specs import DTYPE_BYTES, Spec, attention_spec
 from vllm_0_29.backend_terms import handed, is_quantized
-from vllm_0_29.groups import HIDDEN_STATES_SPEC
+from vllm_0_29.hidden_groups import HIDDEN_STATES_SPEC
 from vllm_0_29.model import HIDDEN_STATES, CacheClass, Draft, Model
 
 if TYPE_CHECKING:

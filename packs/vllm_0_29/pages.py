@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from rulespack.errors import BadPack
 from rulespack.kv.pages import PageCount, cdiv
-from vllm_0_29.groups import EMPTY_PAGE, HIDDEN_STATES_SPEC
+from vllm_0_29.groups import EMPTY_PAGE
+from vllm_0_29.hidden_groups import HIDDEN_STATES_SPEC
 from vllm_0_29.pool import RINGS
 from vllm_0_29.state import CHECKPOINT_BLOCKS
 
