@@ -71,6 +71,12 @@ PREFILL_BACKENDS: Final = frozenset(
 )
 
 
+#: Those that run on compute-capability family 10 alone, those that serve the widths of DeepSeek R1, and these.
+PREFILL_ON_FAMILY_10: Final = frozenset({"FLASHINFER", "TRTLLM_RAGGED", "TOKENSPEED_MLA"})
+SERVING_R1: Final = frozenset({"FLASH_ATTN", "FLASHINFER", "TRTLLM_RAGGED"})
+R1_WIDTHS: Final = (128, 64)
+
+
 def check_attention_config(rules: Rules, model: Model, deployment: Deployment) -> None:
     """Every key is one the release has, with a value it takes."""
     config = deployment.attention_config
@@ -89,7 +95,7 @@ def check_attention_config(rules: Rules, model: Model, deployment: Deployment) -
     if config.get("indexer_sparse_logits"):
         _check_sparse_logits(model, deployment)
     _check_kinds(rules, model, config)
-    _check_prefill(rules, model, config)
+    _check_prefill(rules, model, deployment, config)
     _check_alias(config)
 
 
@@ -156,16 +162,30 @@ def _check_kinds(rules: Rules, model: Model, config: Mapping[str, Any]) -> None:
             )
 
 
-def _check_prefill(rules: Rules, model: Model, config: Mapping[str, Any]) -> None:
-    """A prefill backend changes no cache; whether it serves a latent one is not modelled."""
+def _check_prefill(rules: Rules, model: Model, deployment: Deployment, config: Mapping[str, Any]) -> None:
+    """A prefill backend changes no cache. Whether it serves a latent one is modelled for attention to all tokens in the
+    widths of DeepSeek R1, and where the GPU is none of its."""
     name = config.get("mla_prefill_backend")
     if name is None:
         return
     if str(name).upper() not in rules.prefill_backends:
         raise _invalid("attention-config-value", f"mla_prefill_backend {name!r} is none of the release's")
-    if model.mla:
+    if not model.mla:
+        return
+    if not model.sparse and str(name).upper() in PREFILL_ON_FAMILY_10 and deployment.gpu.family != 10:
+        raise engine_refuses(
+            "prefill-backend-valid",
+            "ValueError",
+            "construct",
+            f"the prefill backend {name} runs on compute-capability family 10 alone",
+            "vllm/v1/attention/backends/mla/prefill/selector.py: get_mla_prefill_backend",
+        )
+    attending = [cls.attention for cls in model.classes if cls.layer_class == "MLAAttention"]
+    known = all((node.qk_nope_head_dim, node.qk_rope_head_dim) == R1_WIDTHS for node in attending)
+    if model.sparse or not known or str(name).upper() not in SERVING_R1:
         raise not_modelled(
-            "attention-config-modelled", "attention_config.mla_prefill_backend is not modelled for a latent cache"
+            "attention-config-modelled",
+            f"attention_config.mla_prefill_backend {name} is not modelled for this latent cache",
         )
 
 

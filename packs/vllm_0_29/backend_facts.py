@@ -397,15 +397,6 @@ BACKENDS: Final = {
     )
 }
 
-#: Backends of the release that are not modelled when forced: they would need facts of another platform or package.
-NOT_MODELLED: Final = frozenset(
-    """
-    ROCM_AITER_MLA ROCM_AITER_TRITON_MLA ROCM_AITER_FA
-    ROCM_AITER_MLA_SPARSE ROCM_AITER_UNIFIED_ATTN XPU_MLA_SPARSE CPU_MLA AMX_MLA
-    ROCM_FLASHMLA_SPARSE_DSV4
-    """.split()
-)
-
 #: ``vllm/v1/attention/backends/registry.py: AttentionBackendEnum``.
 NAMES: Final = frozenset(
     """

@@ -12,7 +12,7 @@ from rulespack.graph.vocabulary import LATENT_KINDS
 from rulespack.hooks import CacheDtype, LayerBackend
 from rulespack.kv.plan import Reason
 from vllm_0_29.attention_config import forced_for
-from vllm_0_29.backend_facts import NOT_MODELLED, fa4_built
+from vllm_0_29.backend_facts import fa4_built
 from vllm_0_29.backend_terms import TURBOQUANT, Backend, Want, objections
 from vllm_0_29.draft_layers import AS_TARGET, TAKEN_FOR_STATED, Own
 from vllm_0_29.environment import CUBINS, switch
@@ -272,8 +272,6 @@ def select(
     inputs = {"head_size": want.head_size, "cache_dtype": want.cache_dtype, "block_size": want.block_size}
     if forced is not None:
         backend = rules.backends.get(forced)
-        if forced in NOT_MODELLED and backend is None:
-            raise not_modelled("backend-modelled", f"the attention backend {forced} is not modelled for these layers")
         if backend is None:
             against = ["no layer that selects its backend can have it"]
         else:

@@ -252,6 +252,7 @@ LINES: Final[Mapping[str, Line]] = {
         ),
         forced_backend_valid=("A forced backend must be able to serve the layers.", "backends"),
         one_attention_backend=("The backend may be forced in one place only.", "check_deployment"),
+        prefill_backend_valid=("A prefill backend asked for must run on the GPU.", "prefill_backends"),
         indexer_dtype_served=("An indexer stores its keys in the dtypes its class has.", "indexers"),
         attention_config_modelled=("A key of attention_config that is not modelled is refused.", "check_deployment"),
         sparse_backend_found=("Hunyuan 4 needs a sparse backend that can be selected.", "model_backends.HYV4Attention"),

@@ -16,6 +16,7 @@ from .cases import Case, asked_graph, recorded
 #: How far from the release an answer may be: vectors, such as norms and biases, are not in a graph.
 TOLERANCE = 0.005
 
+
 def said(case: Case) -> bool:
     """Whether a pack says what is held: not in 32 bits, quantized while it is loaded, or with a prefill shared."""
     asked = case.deployment

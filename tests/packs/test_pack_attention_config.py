@@ -123,3 +123,15 @@ def test_keys_of_minimax_m3_take_half_in_fp8(release: str) -> None:
     assert "float8_e4m3fn" in {spec.dtype for spec in narrow.specs}
     answer = refused(release, rulespack.load_model("minimax-m3"), attention_config={"indexer_kv_dtype": "nvfp4"})
     assert (answer.by, answer.type, answer.stage) == ("engine", "NotImplementedError", "construct")
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_prefill_backend_changes_no_cache_and_must_run_on_the_gpu(release: str) -> None:
+    def asked(name: str, **deployment: Any) -> Plan:
+        return catalog(release, "deepseek-v2-lite", attention_config={"mla_prefill_backend": name}, **deployment)
+
+    assert asked("FLASH_ATTN").groups == catalog(release, "deepseek-v2-lite").groups
+    assert asked("TRTLLM_RAGGED", gpu="B200").groups == catalog(release, "deepseek-v2-lite", gpu="B200").groups
+    with pytest.raises(Refused) as error:
+        asked("TRTLLM_RAGGED", gpu="H200")
+    assert (error.value.by, error.value.rule, error.value.type) == ("engine", "prefill-backend-valid", "ValueError")

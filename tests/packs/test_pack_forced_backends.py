@@ -92,3 +92,20 @@ def test_deepseek_v41_does_not_share_its_window_over_ranks() -> None:
 def test_more_stages_than_layers_leave_some_without(release: str) -> None:
     answer = refused(release, DENSE, pipeline_parallel_size=6)
     assert (answer.by, answer.rule, answer.stage) == ("engine", "stage-holds-caches", "groups")
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_backends_of_other_platforms_refuse_layers_of_another_kind(release: str) -> None:
+    dense = graph_of([latent()] * 2, architecture="DeepseekV2ForCausalLM")
+    sparse = rulespack.load_model("deepseek-v3.2")
+    for name, graph in (
+        ("ROCM_AITER_MLA", DENSE),
+        ("XPU_MLA_SPARSE", dense),
+        ("CPU_MLA", sparse),
+        ("ROCM_AITER_UNIFIED_ATTN", dense),
+        ("ROCM_AITER_FA", DENSE),
+    ):
+        answer = refused(release, graph, attention_backend=name)
+        assert (answer.by, answer.rule, answer.type) == ("engine", "forced-backend-valid", "ValueError"), name
+    taken = refused(release, dense, attention_backend="CPU_MLA")
+    assert (taken.by, taken.rule) == ("pack", "backend-modelled")
