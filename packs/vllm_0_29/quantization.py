@@ -125,9 +125,11 @@ def _check_while_loading(model: Model, deployment: Deployment, asked: str) -> No
             "no kernel multiplies experts quantized to mxfp4 while they are loaded on this GPU",
             "vllm/model_executor/layers/fused_moe/oracle/mxfp4.py",
         )
+    dtype = model_dtype(model, deployment)
+    if asked == "gpt_oss_mxfp4" and deployment.gpu.family == 9 and dtype == "bfloat16":
+        return
     if asked not in WHILE_LOADING or (asked != "fp8" and deployment.kv_cache_dtype == "fp8_e5m2"):
         raise _unmodelled(asked, None)
-    dtype = model_dtype(model, deployment)
     if dtype in HALVES:
         return
     if asked != "fp8":

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from rulespack.errors import engine_refuses, not_modelled
+from rulespack.errors import Refused, engine_refuses, not_modelled
 from rulespack.kv.specs import DTYPE_BYTES, Spec, attention_spec
 from vllm_0_29.attention_config import packed_key_bytes
 from vllm_0_29.backend_terms import BLHNC, BLNHC, Kernel, handed
@@ -34,9 +34,9 @@ MAIN, INDEX, WINDOW, RING = "DeepseekV41Main", "DeepseekV41Indexer", "DeepseekV4
 
 
 def check(model: Model, deployment: Deployment) -> None:
-    """Ranks that split an output group are not modelled."""
+    """Ranks that split an output group are not modelled, but where the attention class crashes for want of one."""
     ranks = deployment.tensor_parallel_size
-    if model.output_groups % ranks == 0:
+    if model.output_groups % ranks == 0 or (ranks > model.output_groups and deployment.gpu.family == 10):
         return
     raise not_modelled(
         "deepseek-v41-output-groups", f"{model.output_groups} output groups over {ranks} ranks are not modelled"
@@ -137,6 +137,8 @@ def main_backend(rules: Rules, model: Model, deployment: Deployment, cls: CacheC
                 f"kv_cache_dtype {cache_dtype} is a packed record, and {served} keeps plain rows",
                 DTYPE_SOURCE,
             )
+        if deployment.tensor_parallel_size > model.output_groups:
+            raise _without_group(model, deployment)
         return served
     kept = rules.backends[served].canonical(cache_dtype, deployment.gpu.capability)
     if kept not in PACKED:
@@ -155,7 +157,20 @@ def main_backend(rules: Rules, model: Model, deployment: Deployment, cls: CacheC
             "nvfp4_ds_mla records are decoded on compute-capability family 10 alone",
             DTYPE_SOURCE,
         )
+    if deployment.tensor_parallel_size > model.output_groups:
+        raise _without_group(model, deployment)
     return served
+
+
+def _without_group(model: Model, deployment: Deployment) -> Refused:
+    return engine_refuses(
+        "deepseek-v41-output-groups",
+        "ZeroDivisionError",
+        "construct",
+        f"{model.output_groups} output groups leave some of {deployment.tensor_parallel_size} ranks none, and the "
+        "attention class divides by those it has",
+        "vllm/models/deepseek_v41/attention.py: DeepseekV4Attention.__init__",
+    )
 
 
 MODEL_BACKENDS: Final = {

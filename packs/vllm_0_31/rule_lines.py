@@ -11,7 +11,7 @@ LINES: Final[Mapping[str, Line]] = {
     **topic(
         PARALLEL,
         deepseek_v41_output_groups=(
-            "Ranks that split an output group of DeepSeek V4.1 are not modelled.",
+            "Every rank must have an output group of DeepSeek V4.1; ranks that split one are not modelled.",
             "architectures.DeepseekV41ForCausalLM",
         ),
         deepseek_v41_stage_boundary=(

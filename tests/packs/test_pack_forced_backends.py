@@ -109,3 +109,11 @@ def test_backends_of_other_platforms_refuse_layers_of_another_kind(release: str)
         assert (answer.by, answer.rule, answer.type) == ("engine", "forced-backend-valid", "ValueError"), name
     taken = refused(release, dense, attention_backend="CPU_MLA")
     assert (taken.by, taken.rule) == ("pack", "backend-modelled")
+
+
+def test_deepseek_v41_leaves_no_rank_without_an_output_group() -> None:
+    graph = rulespack.load_model(V41)
+    answer = refused("0.31.0", graph, gpu="B200", tensor_parallel_size=16)
+    assert (answer.by, answer.type, answer.stage) == ("engine", "ZeroDivisionError", "construct")
+    elsewhere = refused("0.31.0", graph, gpu="H200", tensor_parallel_size=16)
+    assert (elsewhere.by, elsewhere.rule) == ("pack", "deepseek-v41-output-groups")
