@@ -140,7 +140,9 @@ class Engine:
             if refused.by == "engine":  # what is not modelled has no part that could be relied on
                 # Stopped while it groups, a release has not parted the groups over its stages yet.
                 whole = refused.stage == "groups"
-                refused.plan = self._assemble(graph, deployment, made, pages, None, whole=whole)
+                refused.plan = self._assemble(
+                    graph, deployment, made, pages, None, whole=whole, fitted=refused.max_model_len
+                )
             raise
         return self._assemble(graph, deployment, made, pages, pool)
 
@@ -290,8 +292,11 @@ class Engine:
         pool: Pool | None,
         *,
         whole: bool = False,
+        fitted: int | None = None,
     ) -> Plan:
         resolved = made.resolution.resolved
+        if fitted is not None:
+            resolved = msgspec.structs.replace(resolved, max_model_len=fitted)
         if pool is not None:
             resolved = resolved.with_pool(pool.scheduler_block_size, pool.hash_block_size, pool.max_model_len)
         grouping = made.grouping

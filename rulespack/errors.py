@@ -44,7 +44,8 @@ class Refused(Exception):
 
     ``by`` says who refuses: ``engine`` (the release itself would not start; ``type`` is the class of its error and
     ``stage`` where it stops) or ``pack`` (not modelled here). ``rule`` is the stable name of the rule that refused.
-    ``plan`` is what had been decided before, where the engine stops only after its groups are made.
+    ``plan`` is what had been decided before, where the engine stops only after its groups are made; a pack that had
+    fitted the longest request to the memory by then says so in ``max_model_len``, in tokens.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Refused(Exception):
         stage: str | None = None,
         source: str | None = None,
         plan: Plan | None = None,
+        max_model_len: int | None = None,
     ) -> None:
         super().__init__(reason)
         self.by = by
@@ -66,6 +68,7 @@ class Refused(Exception):
         self.stage = stage
         self.source = source
         self.plan = plan
+        self.max_model_len = max_model_len
 
 
 def engine_refuses(rule: str, type: str, stage: str, reason: str, source: str) -> Refused:  # noqa: A002 - as above

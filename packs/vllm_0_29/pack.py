@@ -9,7 +9,7 @@ from weakref import ref
 import msgspec
 
 from rulespack.deployment import Deployment
-from rulespack.errors import engine_refuses, not_modelled
+from rulespack.errors import Refused, engine_refuses, not_modelled
 from rulespack.graph.memo import PerGraph
 from rulespack.graph.model import ModelGraph
 from rulespack.graph.problems import Problem
@@ -324,7 +324,12 @@ class Pack:
         fitted = resolution
         if deployment.max_model_len == -1:
             fitted = auto_fitted(resolution, deployment, grouping, pages)
-        pool = self.rules.pool(self.rules, self._model(graph, deployment), deployment, fitted, owned, grouping, pages)
+        model = self._model(graph, deployment)
+        try:
+            pool = self.rules.pool(self.rules, model, deployment, fitted, owned, grouping, pages)
+        except Refused as refused:
+            refused.max_model_len = fitted.resolved.max_model_len
+            raise
         if deployment.speculative_config is not None:
             check_schedule(deployment)
         return pool

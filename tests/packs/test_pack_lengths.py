@@ -51,3 +51,15 @@ def test_a_block_of_states_without_prefix_caching_is_the_longest_request(release
         whole = plan(release, graph, mamba_block_size=own, enable_prefix_caching=False, **stated)
         assert whole.resolved.mamba_block_size == own
     assert refused(release, graph, mamba_block_size=own // 2, enable_prefix_caching=False).type == "ValidationError"
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_plan_beside_a_later_refusal_has_the_length_that_was_fitted(release: str) -> None:
+    graph = rulespack.load_model("gpt-oss-20b")
+    stated = {"max_model_len": -1, "kv_cache_memory_bytes": 779_450_588}
+    fitted = plan(release, graph, **stated)
+    answer = refused(release, graph, prefix_match_unit=48, **stated)
+    assert answer.stage == "scheduler"
+    assert answer.plan is not None
+    assert answer.plan.resolved.max_model_len == fitted.resolved.max_model_len < 131_072
+    assert answer.plan.blocks_per_request == fitted.blocks_per_request
