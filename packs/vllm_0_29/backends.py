@@ -59,7 +59,7 @@ def select_backends(
         layers = dtype.layers if own.cache_dtype is None else own.cache_dtype
         if cls.layer_class not in SELECTING:
             kept = "auto" if model.architecture.cache_dtype_ignored else layers
-            name = serving(rules, model, deployment, cls, kept, value, reasons)
+            name = serving(rules, model, deployment, cls, kept, value, reasons, own)
             reasons.append(
                 Reason("attention-backend", name, {"layer": cls.layer_class}, "the model hands it to the layer", SOURCE)
             )
@@ -87,6 +87,8 @@ def settled(rules: Rules, model: Model, deployment: Deployment) -> Own:
     own = rules.draft_layers(rules, model, deployment)
     if own.cache_dtype is None and own.backend is None:
         return own
+    if own.cache_dtype is not None:
+        _check_validated(model, own.cache_dtype)
     drafts = [cls for cls in model.classes if cls.draft]
     # A module in the target's checkpoint is built of the target's layers, also where it keeps but some of their caches.
     sparse = [cls for cls in drafts if is_sparse(cls)] if draft.separate else model.sparse
@@ -103,6 +105,18 @@ def settled(rules: Rules, model: Model, deployment: Deployment) -> Own:
             kept = rules.backends[name].canonical(value, deployment.gpu.capability)
             own = msgspec.structs.replace(own, cache_dtype=kept)
     return own
+
+
+def _check_validated(model: Model, cache_dtype: str) -> None:
+    """Refused by the engine: the configuration is validated again where a draft's own cache dtype is laid over it."""
+    if model.mla and cache_dtype.startswith("nvfp4") and not cache_dtype.endswith("_ds_mla"):
+        raise engine_refuses(
+            "nvfp4-without-mla",
+            "ValidationError",
+            "construct",
+            f"a draft's kv_cache_dtype {cache_dtype} is not supported beside latent attention",
+            "vllm/config/vllm.py: VllmConfig.validate_nvfp4_kv_cache_with_mla",
+        )
 
 
 def _apart(config: Mapping[str, object], deployment: Deployment) -> bool:
@@ -204,6 +218,8 @@ def serving(
     the engine where there is none."""
     handed = rules.model_backends.get(cls.layer_class)
     if handed is not None:
+        if own.cache_dtype is not None and deployment.block_size is None:
+            deployment = type(deployment)(**{**deployment.stated, "block_size": TAKEN_FOR_STATED})
         return handed(rules, model, deployment, cls, value)
     want = wants(rules, model, deployment, cls, layer_dtype, value)
     if own.cache_dtype is not None and want.block_size is None:
@@ -331,6 +347,14 @@ def forced_backend(deployment: Deployment) -> str | None:
     asked = deployment.attention_backend
     if asked is None and deployment.attention_config is not None:
         asked = deployment.attention_config.get("backend")
+        if asked is not None and not isinstance(asked, str):
+            raise engine_refuses(
+                "attention-config-value",
+                "ValidationError",
+                "config",
+                f"attention_config.backend {asked!r} is no backend's name",
+                "vllm/config/attention.py: AttentionConfig.validate_backend_before",
+            )
         if asked is not None and asked.upper() in MSA_ALIASES:
             return None
     if asked is None or asked.lower() == "auto":

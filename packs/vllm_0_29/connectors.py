@@ -161,6 +161,11 @@ def _check_config(rules: Rules, config: Mapping[str, Any]) -> None:
                 f"vLLM {rules.release} has no kv_transfer_config.{key}{meant(key, KEYS)}",
             )
     name, role = config.get("kv_connector"), config.get("kv_role")
+    extra = config.get("kv_connector_extra_config", {})
+    if name is not None and not isinstance(name, str):
+        raise _invalid("connector-value", f"kv_connector {name!r} is no name")
+    if not isinstance(extra, Mapping):
+        raise _invalid("connector-value", f"kv_connector_extra_config {extra!r} is no mapping")
     if role is not None and role not in ROLES:
         raise _invalid("connector-role-accepted", f"kv_role {role!r} is none of {', '.join(ROLES)}")
     if name is not None and role is None:
@@ -221,6 +226,8 @@ def _check_parts(rules: Rules, model: Model, deployment: Deployment, config: Map
             f"a {MULTI} needs kv_connector_extra_config.{CHILDREN}, a list of its parts",
             f"{MULTI_SOURCE}._get_connector_classes_and_configs",
         )
+    if not isinstance(extra[CHILDREN], list):
+        raise not_modelled("connector-modelled", f"{CHILDREN} of a {MULTI} that are no list are not modelled")
     for part in _parts(config):
         if not isinstance(part, Mapping) or "engine_id" in part:
             raise not_modelled(

@@ -169,7 +169,7 @@ def _integral(value: object) -> bool:
 
 
 def _choice(key: str, value: object, names: frozenset[str]) -> None:
-    if value not in names:
+    if not isinstance(value, str) or value not in names:
         near = meant(value, names) if isinstance(value, str) else ""
         raise _wrong(key, value, f"one of {', '.join(sorted(names))}{near}")
 
