@@ -79,6 +79,7 @@ RULES = Rules(
     own_draft=draft_modules.own_draft,
     draft_layers=draft_layers.draft_layers,
     draft_spec=draft_layers.draft_spec,
+    configured_blocks=families.CONFIGURED_BLOCKS,
     draft_groups=drafts.draft_groups,
     scaled_length=lengths.scaled_length,
     max_model_len=lengths.max_model_len,

@@ -152,8 +152,8 @@ def _check_scales(model: Model, deployment: Deployment, cls: CacheClass, layer_d
     if layer_dtype != "fp8_e5m2" or cls.layer_class == "MLAAttention":
         return
     quantization, method = model.quantization, None if model.quantization is not None else deployment.quantization
-    if cls.draft and model.draft is not None:
-        quantization, method = model.draft.quantization, (deployment.speculative_config or {}).get("quantization")
+    if cls.draft and model.draft is not None:  # one that is quantized while it is loaded brings none
+        quantization, method = model.draft.quantization, None
     if quantization is None and method is None:
         return
     method = method or (quantization.method if quantization is not None else None)

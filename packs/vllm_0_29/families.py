@@ -72,3 +72,9 @@ SPECS: Final[Mapping[str, Builder]] = {
     **whisper.SPECS,
     **hidden_states.SPECS,
 }
+
+#: Layer classes that read the block size of the configuration they were built with: with a cache dtype of its own, a
+#: draft's is a copy that no later alignment reaches.
+CONFIGURED_BLOCKS: Final = frozenset(
+    {sparse_mla.INDEXER, deepseek_v4.INDEX, qwen4_exp.RAW_KEY, qwen4_exp.COMPRESSED_KEY}
+)

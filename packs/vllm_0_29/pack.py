@@ -33,6 +33,7 @@ from vllm_0_29.attention_config import check_indexer
 from vllm_0_29.backends import model_dtype
 from vllm_0_29.config_checks import check_names
 from vllm_0_29.draft_checks import check_schedule
+from vllm_0_29.draft_layers import TAKEN_FOR_STATED
 from vllm_0_29.draft_modules import drafted, read_draft, run_method
 from vllm_0_29.drafts import (
     WITHOUT_DRAFT,
@@ -247,12 +248,23 @@ class Pack:
         specs = []
         for part in backends:
             cls = model.classes[model.class_of[part.caches[0]]]
-            spec = self.rules.specs[cls.layer_class](self.rules, model, deployment, cls, part, settings)
+            asked = settings
+            if cls.draft and cls.layer_class in self.rules.configured_blocks:
+                asked = self._configured(model, deployment, settings)
+            spec = self.rules.specs[cls.layer_class](self.rules, model, deployment, cls, part, asked)
             if cls.draft and deployment.decode_context_parallel_size > 1:
                 spec = self.rules.draft_spec(self.rules, model, deployment, spec)
             specs.append(spec)
         self._answered = _Answered(model, ref(deployment), backends, settings, specs)
         return specs
+
+    def _configured(self, model: Model, deployment: Deployment, settings: Settings) -> Settings:
+        """The settings as a draft's layers read them that keep to the configuration they were built with."""
+        if (deployment.speculative_config or {}).get("kv_cache_dtype") is None:
+            return settings
+        if self.rules.draft_layers(self.rules, model, deployment).cache_dtype is None:
+            return settings
+        return msgspec.structs.replace(settings, block_size=deployment.block_size or TAKEN_FOR_STATED)
 
     @hookimpl
     def owned_kv_cache_layers(self, graph: ModelGraph, deployment: Deployment, resolution: Resolution) -> OwnedCaches:
