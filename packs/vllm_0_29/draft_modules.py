@@ -15,7 +15,7 @@ from rulespack.graph.stack import layers, uses
 from vllm_0_29.draft_keys import SOURCE, invalid
 from vllm_0_29.drafts import CACHELESS, CACHELESS_HEADS
 from vllm_0_29.hidden_states import hidden_states
-from vllm_0_29.model import Architecture, CacheClass, Draft, Model, class_key, class_of_cache
+from vllm_0_29.model import Architecture, CacheClass, Draft, DraftNames, Model, class_key, class_of_cache
 from vllm_0_29.shards import read_shards
 from vllm_0_29.stages import PARTITION, layers_of_stages
 from vllm_0_29.windows import draft_windows
@@ -155,6 +155,8 @@ def separate_draft(rules: Rules, model: Model, draft: ModelGraph, method: str, d
             architecture = msgspec.structs.replace(architecture, prefix=f"draft_model.{architecture.prefix}")
     else:
         architecture = rules.draft_architectures.get(run_class(name, method))
+    if method == "mtp":
+        _check_predictor(rules, draft)
     if architecture is None:
         raise not_modelled("architecture-modelled", f"{name} is not modelled as a draft for vLLM {rules.release}")
     facts = draft.globals_.draft
@@ -180,6 +182,22 @@ def separate_draft(rules: Rules, model: Model, draft: ModelGraph, method: str, d
         separate=True,
         vocabulary=draft.globals_.vocab_size,
     )
+
+
+def _check_predictor(rules: Rules, draft: ModelGraph) -> None:
+    """Refused by the engine: a model of a class without a predictor, named for multi-token prediction."""
+    name = draft.globals_.architecture or ""
+    whole = rules.architectures.get(name)
+    if whole is None or draft.speculator is not None or name in TAKEN_FOR_PREDICTORS:
+        return
+    if whole.draft_names == DraftNames():
+        raise engine_refuses(
+            "draft-in-checkpoint",
+            "NotImplementedError",
+            "config",
+            f"the checkpoint of {draft.name} carries no mtp module",
+            SOURCE,
+        )
 
 
 def run_class(name: str, method: str) -> str:
