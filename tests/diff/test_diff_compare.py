@@ -35,7 +35,7 @@ def said(found: Pair) -> dict[str, tuple[Any, Any]]:
         ("qwen3-14b", {"enable_bf16x3_router_gemm": True}, "newly-refused", "newly-accepted"),
         ("qwen3-14b", {"env": {"VLLM_ENABLE_GEMM_RS": "1"}}, "newly-accepted", "newly-refused"),
         ("qwen3-14b", {"hf_overrides": {"num_hidden_layers": 2}}, "same", "same"),
-        ("qwen3-14b", {"quantization": "gguf"}, "not-modelled", "not-modelled"),
+        ("qwen3-14b", {"scheduler_cls": "ours.Scheduler"}, "not-modelled", "not-modelled"),
         ("deepseek-v4-flash", {"kv_cache_dtype": "nvfp4_ds_mla"}, "refusal-changed", "refusal-changed"),
     ],
 )

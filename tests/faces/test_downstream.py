@@ -125,7 +125,7 @@ QUESTIONS = {
     'rulespack_pin("qwen3-14b", part="group")': "did you mean groups?",
     'rulespack_pin("qwen3-14b", part="capacity")': "this plan has no capacity: there is nothing to pin",
     'rulespack_pin("qwen3-14b", release="0.30.0")': "releases there are packs for: 0.29.0, 0.31.0\n",
-    'rulespack_pin("qwen3-14b", {"hf_overrides": {"a": 1}, "quantization": "gguf"})': "has no answer to pin",
+    'rulespack_pin("qwen3-14b", {"scheduler_cls": "ours.Scheduler"})': "has no answer to pin",
     'rulespack_pin("./qwen3-14b")': "no model named './qwen3-14b'",
 }
 
@@ -248,7 +248,9 @@ def test_the_command_writes_a_first_test_file(run_pytest: Pytest, installed: Pat
 
     status, output = pin("qwen3-14b", "--release", "0.29.0", "--out", "own/test_first.py")
     assert (status, "is there already" in output) == (2, True)
-    status, output = pin("qwen3-14b", "--release", "0.29.0", "--quantization", "gguf", "--out", "own/test_c.py")
+    status, output = pin(
+        "qwen3-14b", "--release", "0.29.0", "--scheduler-cls", "ours.Scheduler", "--out", "own/test_c.py"
+    )
     assert (status, "there is nothing to pin" in output) == (1, True)
     assert not (project / "own" / "test_c.py").exists()
     assert pin("--release", "0.29.0")[0] == 2
