@@ -27,6 +27,11 @@ def add_asking(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_tokens(parser: argparse.ArgumentParser, told: str) -> None:
+    """The ``--tokens`` option, one length or several."""
+    parser.add_argument("--tokens", type=length, nargs="+", action="extend", default=[], metavar="N", help=told)
+
+
 def asked(options: argparse.Namespace) -> dict[str, Any]:
     """The GPU and the environment, as a deployment states them. Raises Usage."""
     stated: dict[str, Any] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from rulespack.cli.asking import add_asking, asked, check_names, length
+from rulespack.cli.asking import add_asking, add_tokens, asked, check_names
 from rulespack.cli.flags import split
 from rulespack.cli.terminal import Parser, Usage, add_format, complain, one_of, terminal_style, write
 from rulespack.deployment import Deployment
@@ -53,7 +53,7 @@ def run(command: str, words: Sequence[str]) -> int:
         check_names(deployment, accepted)
     comparison = compare_questions(old, new, questions, engine=options.engine, tokens=options.tokens or TOKENS)
     _draw(comparison, options.format, only_changed=options.only == "changed")
-    for sentence in _past(comparison, options.tokens or ()):
+    for sentence in _past(comparison, options.tokens):
         complain(sentence)
     return 1 if options.exit_code and comparison.differs else 0
 
@@ -141,9 +141,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--deployments", metavar="FILE", help="YAML: names with vLLM's arguments, or with a vllm serve command line"
     )
-    parser.add_argument(
-        "--tokens", type=length, nargs="+", action="extend", metavar="N", help="lengths of requests to compare"
-    )
+    add_tokens(parser, "lengths of requests to compare")
     parser.add_argument(
         "--only", type=one_of("changed"), metavar="changed", help="leave out what is the same or not modelled"
     )

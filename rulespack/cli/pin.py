@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from rulespack.cli.asking import add_asking, asked, check_names, length
+from rulespack.cli.asking import add_asking, add_tokens, asked, check_names
 from rulespack.cli.flags import split
 from rulespack.cli.terminal import Parser, Usage, complain, write
 from rulespack.deployment import Deployment
@@ -181,15 +181,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--deployments", metavar="FILE", help="YAML: names with vLLM's arguments, or with a vllm serve command line"
     )
-    parser.add_argument(
-        "--tokens",
-        type=length,
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="N",
-        help="pin what requests of N tokens take, too",
-    )
+    add_tokens(parser, "pin what requests of N tokens take, too")
     parser.add_argument(
         "--out", default="test_kv_plans.py", metavar="FILE", help="the file to write (default test_kv_plans.py)"
     )

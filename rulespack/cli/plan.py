@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rulespack.cli.asking import add_asking, asked, length
+from rulespack.cli.asking import add_asking, add_tokens, asked
 from rulespack.cli.flags import ALIASES, modelled_flags, split
 from rulespack.cli.terminal import Parser, Usage, add_format, complain, terminal_style, write
 from rulespack.deployment import Deployment
@@ -152,15 +152,7 @@ def _parser() -> Parser:
     parser.add_argument("--engine", default=DEFAULT_ENGINE, metavar="NAME", help="the engine (vllm)")
     parser.add_argument("--nearest", action="store_true", help="accept the closest lower release there is a pack for")
     add_asking(parser)
-    parser.add_argument(
-        "--tokens",
-        type=length,
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="N",
-        help="what one request of N tokens pins",
-    )
+    add_tokens(parser, "what one request of N tokens pins")
     parser.add_argument(
         "--why", action="store_true", help="explain it: what each argument does, why each decision fell, what it cost"
     )
