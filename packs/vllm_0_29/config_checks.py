@@ -212,11 +212,19 @@ def _drafts(rules: Rules, model: Model, deployment: Deployment) -> None:
 
 
 def _overrides(rules: Rules, model: Model, deployment: Deployment) -> None:
-    if deployment.hf_overrides and model.hf_overrides != canonical_json(deployment.hf_overrides):
+    asked = deployment.hf_overrides
+    if not asked and model.hf_overrides is None:
+        return
+    if model.hf_overrides != (canonical_json(asked) if asked else None):
+        derived = (
+            "without them: load the model from its configuration with them"
+            if model.hf_overrides is None
+            else f"under {model.hf_overrides}: a deployment states what its graph was derived under"
+        )
         raise not_modelled(
             "hf-overrides-modelled",
             "hf_overrides change the configuration before a graph is derived from it, and this graph was derived "
-            "without them: load the model from its configuration with them",
+            f"{derived}",
         )
 
 
@@ -252,7 +260,7 @@ def _backend(rules: Rules, model: Model, deployment: Deployment) -> None:
 Check = Callable[["Rules", "Model", "Deployment"], None]
 
 #: Checks of every question, in the release's order where it has one.
-CHECKS: Final[tuple[Check, ...]] = (_gpu, _modelopt, check_quantized_dtype)
+CHECKS: Final[tuple[Check, ...]] = (_gpu, _modelopt, _overrides, check_quantized_dtype)
 #: Checks that can only fail where something beyond the GPU was stated.
 STATED_CHECKS: Final[tuple[Check, ...]] = (
     _usage_context,
@@ -260,7 +268,6 @@ STATED_CHECKS: Final[tuple[Check, ...]] = (
     check_switches,
     check_choices,
     check_flash_attn_version,
-    _overrides,
     _drafts,
     _dtype_names,
     check_float16,

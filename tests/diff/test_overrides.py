@@ -11,7 +11,7 @@ import pytest
 from in_process import Command
 
 import rulespack
-from rulespack import Deployment, catalog
+from rulespack import Deployment, Refused, catalog
 from rulespack.diff import Pair, compare
 from rulespack.graph.dump import dump_graph
 
@@ -155,3 +155,13 @@ def test_two_models_of_one_name_are_not_taken_for_one(command: Command) -> None:
 def test_overrides_that_no_json_states(value: dict[Any, Any], said: str) -> None:
     with pytest.raises(rulespack.BadDeployment, match=said):
         Deployment(hf_overrides=value)
+
+
+def test_a_graph_under_overrides_is_asked_with_them_or_not_at_all() -> None:
+    graph = rulespack.load_model("qwen3-14b", hf_overrides={"num_hidden_layers": 10})
+    for stated in ({}, {"tensor_parallel_size": 2}, {"hf_overrides": {"num_hidden_layers": 12}}):
+        with pytest.raises(Refused, match=r'derived under \{"num_hidden_layers":10\}') as caught:
+            rulespack.engine("0.31.0").plan(graph, Deployment(**stated))
+        assert caught.value.by == "pack"
+    plan = rulespack.engine("0.31.0").plan(graph, Deployment(hf_overrides={"num_hidden_layers": 10}))
+    assert len(plan.caches) == 10
