@@ -73,7 +73,7 @@ def select_backends(
             selecting = value if cls.layer_class == "ChunkedLocalAttention" else layer_dtype
             name = serving(rules, model, deployment, cls, selecting, value, reasons, own)
             _check_packed(name, layer_dtype)
-            _check_scales(model, deployment, cls, layer_dtype)
+            _check_scales(model, cls, layer_dtype)
             chosen.append(LayerBackend(part, name, layer_dtype))
     return tuple(sorted(chosen, key=lambda part: part.caches[0])) if len(chosen) > 1 else tuple(chosen)
 
@@ -146,21 +146,21 @@ def _check_handed(
             )
 
 
-def _check_scales(model: Model, deployment: Deployment, cls: CacheClass, layer_dtype: str) -> None:
+def _check_scales(model: Model, cls: CacheClass, layer_dtype: str) -> None:
     """Refused by the engine: a cache in fp8_e5m2 where the checkpoint's method brings scales for the cache, as an
     ordinary layer's does unless it is compressed-tensors without a cache scheme or a mix without a cache format."""
     if layer_dtype != "fp8_e5m2" or cls.layer_class == "MLAAttention":
         return
-    quantization, method = model.quantization, None if model.quantization is not None else deployment.quantization
-    if cls.draft and model.draft is not None:  # one that is quantized while it is loaded brings none
-        quantization, method = model.draft.quantization, None
-    if quantization is None and method is None:
+    quantization = model.quantization
+    if cls.draft and model.draft is not None:
+        quantization = model.draft.quantization
+    if quantization is None:  # weights quantized while they are loaded bring none
         return
-    method = method or (quantization.method if quantization is not None else None)
+    method = quantization.method
     scaled = (
         method in SCALED_METHODS
-        or (quantization is not None and method == "compressed-tensors" and quantization.kv_cache_scheme)
-        or (quantization is not None and method == "modelopt_mixed" and quantization.kv_cache_algorithm == "FP8")
+        or (method == "compressed-tensors" and quantization.kv_cache_scheme)
+        or (method == "modelopt_mixed" and quantization.kv_cache_algorithm == "FP8")
     )
     if scaled:
         raise engine_refuses(

@@ -10,7 +10,7 @@ from vllm_0_29 import families
 from vllm_0_29.backend_terms import FP8, NVFP4, PER_TOKEN_HEAD, PLAIN, TURBOQUANT
 from vllm_0_29.model import Architecture, CacheName, DraftNames, StateFacts, Unserved
 from vllm_0_29.rules import Connector
-from vllm_0_29.stages import check_head_on_last_stage, check_text_class_named
+from vllm_0_29.stages import check_head_on_last_stage, check_text_class_named, check_whole_prefill
 
 #: ``vllm/config/cache.py: CacheDType``.
 CACHE_DTYPES: Final = PLAIN | FP8 | NVFP4 | PER_TOKEN_HEAD | TURBOQUANT | {"fp8_e5m2", "fp8_inc", "fp8_ds_mla"}
@@ -87,10 +87,11 @@ STATEFUL: Final = {
         prefix=NESTED_MODEL.prefix,
         caches={STATE: CacheName(".self_attn"), KV: CacheName(".self_attn")},
         state=KIMI_K3,
+        check=check_whole_prefill,
         draft_names=DraftNames(without="ZeroDivisionError"),  # its count of modules, 0, is divided by
     ),
     "KimiLinearForCausalLM": Architecture(
-        caches={STATE: CacheName(".self_attn"), KV: CacheName(".self_attn")}, state=KDA
+        caches={STATE: CacheName(".self_attn"), KV: CacheName(".self_attn")}, state=KDA, check=check_whole_prefill
     ),
     "Lfm2ForCausalLM": Architecture(
         caches={STATE: CacheName(".short_conv"), KV: ATTENTION},

@@ -28,15 +28,26 @@ ROCM_HEADS: Final = frozenset({32, 64, 80, 96, 128, 160, 192, 224, 256})
 
 
 def of_other_widths(backends: Mapping[str, Backend]) -> dict[str, Backend]:
-    """The backends for values narrower than keys: the release's FlashAttention, and Triton on the model's own dtype."""
+    """The backends for values narrower than keys: the release's FlashAttention, without the kernel for heads of 256
+    whose values are as wide, and Triton on the model's own dtype."""
     triton = msgspec.structs.replace(
         backends["TRITON_ATTN"],
         name="TRITON_ATTN_DIFFKV",
         admits_cache_dtype=lambda want: want.cache_dtype in ("auto", "bfloat16"),
         cross=False,
     )
-    flash = msgspec.structs.replace(backends["FLASH_ATTN"], name="FLASH_ATTN_DIFFKV")
+    equal = backends["FLASH_ATTN"]
+    flash = msgspec.structs.replace(
+        equal,
+        name="FLASH_ATTN_DIFFKV",
+        kernel=lambda want: equal.kernel(_of_other_values(want)),
+        preferred_floor=lambda want: equal.preferred_floor(_of_other_values(want)),
+    )
     return {backend.name: backend for backend in (flash, triton)}
+
+
+def _of_other_values(want: Want) -> Want:
+    return msgspec.structs.replace(want, model_head_size=0) if want.model_head_size == 256 else want
 
 
 def _elsewhere(

@@ -48,7 +48,7 @@ FROM_FILES: Final = frozenset(
 FROM_CONFIG: Final = frozenset({"compressed-tensors", "quark", "torchao", "online"})
 #: Methods that quantize any checkpoint's weights while they are loaded, and leave the cache alone.
 WHILE_LOADING: Final = frozenset(
-    {"fp8", "fp8_per_tensor", "fp8_per_channel", "experts_int8", "int8_per_channel_weight_only"}
+    {"fp8", "fp8_per_tensor", "fp8_per_block", "fp8_per_channel", "experts_int8", "int8_per_channel_weight_only"}
 )
 #: Methods that are also applied on top of a checkpoint's own, where its layers let them.
 COMPOSED: Final = frozenset(
@@ -124,6 +124,14 @@ def _check_while_loading(model: Model, deployment: Deployment, asked: str) -> No
             "construct",
             "no kernel multiplies experts quantized to mxfp4 while they are loaded on this GPU",
             "vllm/model_executor/layers/fused_moe/oracle/mxfp4.py",
+        )
+    if asked == "fp8_per_channel" and deployment.gpu.capability < (8, 9):
+        raise engine_refuses(
+            "quantization-serves-experts",
+            "ValueError",
+            "construct",
+            f"{asked} quantizes inputs, too, which no kernel below compute capability 8.9 does",
+            "vllm/model_executor/layers/quantization/online",
         )
     dtype = model_dtype(model, deployment)
     if asked == "gpt_oss_mxfp4" and deployment.gpu.family == 9 and dtype == "bfloat16":

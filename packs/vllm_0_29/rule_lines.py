@@ -73,7 +73,7 @@ LINES: Final[Mapping[str, Line]] = {
             "Some quantization methods need a configuration of the checkpoint.",
             "check_deployment",
         ),
-        quantization_serves_experts=("Some quantization methods serve no experts on some GPUs.", "check_deployment"),
+        quantization_serves_experts=("Some quantization methods have no kernel on some GPUs.", "check_deployment"),
         attention_config_known=("A key of attention_config must be one the release has.", "attention_keys"),
         attention_config_value=("A key of attention_config must have a value it takes.", "attention_keys"),
         hf_overrides_modelled=(

@@ -66,6 +66,18 @@ def check_head_on_last_stage(model: Model, stage_of_layer: Sequence[int]) -> Non
         )
 
 
+def check_whole_prefill(model: Model, deployment: Deployment) -> None:
+    """Refused by the engine: a prefill shared over ranks, which the class's latent layers do not take."""
+    if deployment.prefill_context_parallel_size > 1:
+        raise engine_refuses(
+            "backend-shares-prefill",
+            "AssertionError",
+            "construct",
+            f"the latent layers of {model.architecture_name} do not share a prefill over ranks",
+            "vllm/models/kimi_k3/nvidia/mla.py: MultiHeadLatentAttention.__init__",
+        )
+
+
 def stage_of(model: Model, deployment: Deployment) -> tuple[int, ...]:
     """The stage of each cache in registration order; empty where there is one stage, which a stated partition must
     still part the layers over."""

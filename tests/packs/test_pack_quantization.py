@@ -54,9 +54,9 @@ def test_a_method_the_checkpoint_has_nothing_for_is_refused(release: str, method
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_fp8_weights_run_in_sixteen_bits_and_bring_scales_for_the_cache(release: str) -> None:
+def test_fp8_weights_run_in_sixteen_bits_and_bring_no_scales_for_the_cache(release: str) -> None:
     assert refused(release, quantization="fp8", dtype="float32").rule == "quantized-model-dtype"
-    assert refused(release, quantization="fp8", kv_cache_dtype="fp8_e5m2").rule == "e5m2-without-scales"
+    assert plan(release, DENSE, quantization="fp8", kv_cache_dtype="fp8_e5m2")
     assert plan(release, DENSE, quantization="fp8", dtype="float16", kv_cache_dtype="fp8")
 
 
