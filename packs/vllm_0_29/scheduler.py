@@ -202,7 +202,9 @@ def async_scheduling(rules: Rules, model: Model, deployment: Deployment, runner:
     default = not barred and model.architecture.attends != "encoder_only"
     on, because = default if asked is None else asked, "the default" if asked is None else "as asked"
     if barred:
-        because = f"drafting by {method} does not allow it" if padded else "drafts in batches without padding do not"
+        because = (
+            f"drafting by {method} does not allow it" if padded else "drafts in batches without padding do not allow it"
+        )
         if asked:
             raise engine_refuses("async-scheduling-method", "ValidationError", "config", because, ASYNC_SOURCE)
     reasons.append(Reason("async-scheduling", on, {"asked": asked, "method": method}, because, ASYNC_SOURCE))
