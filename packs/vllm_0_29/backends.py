@@ -35,6 +35,8 @@ SCALED_METHODS = frozenset({"fp8", "modelopt", "modelopt_fp4", "modelopt_mxfp8"}
 #: Names that, as ``attention_config.backend``, choose MiniMax M3's decode kernel and no backend.
 MSA_ALIASES: Final = ("CUTLASS_MSA", "TRITON_MSA")
 
+#: Layer classes that keep the model's own dtype where they are skipped.
+SKIPPABLE = frozenset({"Attention", "ChunkedLocalAttention", "MLAAttention", "CrossAttention"})
 #: Layer classes that ask the selector; any other is handed its backend by the model.
 SELECTING = frozenset({"Attention", "ChunkedLocalAttention", "MLAAttention"})
 
@@ -57,7 +59,7 @@ def select_backends(
         own = drafts if cls.draft else AS_TARGET
         value = dtype.value if own.cache_dtype is None else own.cache_dtype
         layers = dtype.layers if own.cache_dtype is None else own.cache_dtype
-        if cls.layer_class not in SELECTING:
+        if cls.layer_class not in SKIPPABLE:
             kept = "auto" if model.architecture.cache_dtype_ignored else layers
             name = serving(rules, model, deployment, cls, kept, value, reasons, own)
             reasons.append(
@@ -65,7 +67,7 @@ def select_backends(
             )
             chosen.append(LayerBackend(caches, name, kept))
             continue
-        if not skipped:
+        if not skipped or (model.architecture.latent_ignores_skips and cls.layer_class == "MLAAttention"):
             parts = [(caches, layers)]
         else:
             parts = _parted(model, cls, caches, skipped, layers)
@@ -190,17 +192,14 @@ def _parted(
     """A class's caches parted into those that keep the cache dtype and those that are skipped."""
     if cls.window is not None and "sliding_window" in skipped:
         return [(caches, "auto")]
-    plain = tuple(i for i in caches if str(named_layer(model, i)) in skipped)
+    plain = tuple(i for i in caches if named_layer(model.names[i]) in skipped)
     rest = tuple(i for i in caches if i not in plain)
     return [(part, kept) for part, kept in ((rest, value), (plain, "auto")) if part]
 
 
-def named_layer(model: Model, cache: int) -> int:
-    """The layer index in a cache's name."""
-    first = model.first_draft
-    if first is None or cache < first or model.draft is None:
-        return model.layer_of[cache]
-    return model.draft.layers[cache - first]
+def named_layer(name: str) -> str | None:
+    """The number in a layer's name, by which the release skips layers (``models/utils.py: extract_layer_index``)."""
+    return next((part for part in name.split(".") if part.isdecimal()), None)
 
 
 def serving(

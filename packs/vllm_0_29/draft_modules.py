@@ -78,6 +78,8 @@ def read_draft(rules: Rules, graph: ModelGraph, model: Model, deployment: Deploy
         check_head(deployment, method)
     if method == "mlp_speculator":
         raise invalid("draft-class-known", "the release has no class for an MLP speculator")
+    if method == "medusa" and model.architecture_name.endswith("ForConditionalGeneration"):
+        raise not_modelled("draft-is-a-head", f"medusa beside {model.architecture_name}, a composite, is not modelled")
     if method in CACHELESS:
         return Draft(method=method)
     if method == "extract_hidden_states":
@@ -235,13 +237,12 @@ def _draft(
     owned = [use for use in uses(graph, held) if use.cache.owned and use.layer >= first]
     owned.sort(key=lambda use: (use.layer, order.get(use.cache.name, 0)))
     indexed = {use.layer for use in owned if use.cache.kind == "index"}
-    names, classes, indices = [], [], []
+    names, classes = [], []
     for use in owned:
         called = architecture.caches.get(use.cache.name)
         if called is None or called.pattern is not None:
             raise not_modelled("cache-modelled", f"the draft's cache {use.cache.name!r} is not one {method} keeps")
         names.append(f"{architecture.prefix}{offset + use.layer}{called.suffix}")
-        indices.append(offset + use.layer)
         named = class_of_cache(architecture, called, use, indexed=use.layer in indexed)
         classes.append(CacheClass(named, use.node, use.cache, draft=True))
     nodes = [node for layer in held for node in layer.nodes]
@@ -253,7 +254,6 @@ def _draft(
         modules=modules,
         experts=max((node.experts for node in nodes if isinstance(node, GroupedGEMM)), default=0),
         quantization=graph.globals_.quantization,
-        layers=tuple(indices),
         heads=max((node.n_q for node in nodes if isinstance(node, Attention)), default=0),
         shards=read_shards(graph, stack),
     )

@@ -87,11 +87,15 @@ STATEFUL: Final = {
         prefix=NESTED_MODEL.prefix,
         caches={STATE: CacheName(".self_attn"), KV: CacheName(".self_attn")},
         state=KIMI_K3,
+        latent_ignores_skips=True,
         check=check_whole_prefill,
         draft_names=DraftNames(without="ZeroDivisionError"),  # its count of modules, 0, is divided by
     ),
     "KimiLinearForCausalLM": Architecture(
-        caches={STATE: CacheName(".self_attn"), KV: CacheName(".self_attn")}, state=KDA, check=check_whole_prefill
+        caches={STATE: CacheName(".self_attn"), KV: CacheName(".self_attn")},
+        state=KDA,
+        latent_ignores_skips=True,
+        check=check_whole_prefill,
     ),
     "Lfm2ForCausalLM": Architecture(
         caches={STATE: CacheName(".short_conv"), KV: ATTENTION},

@@ -62,7 +62,6 @@ def hidden_states(graph: ModelGraph, model: Model, deployment: Deployment) -> Dr
         names=(f"cache_only_layers.{model.num_layers}",),
         classes=(CacheClass(HIDDEN_STATES, node, cache, draft=True),),
         quantization=model.quantization,
-        layers=(model.num_layers,),
     )
 
 

@@ -118,6 +118,7 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     only some of its checkpoints take.
     ``window_from_config``: every window layer reads the configuration's ``sliding_window``, and nothing else does;
     ``window_elsewhere``: the windows are those of another key, and there is none called so.
+    ``latent_ignores_skips``: its latent layers keep the engine's cache dtype where they are skipped.
     ``takes_float16``: whether the release runs the model in float16, which it does not where that is unstable.
     ``leading_class``: the class whose layers register first, also where they keep no cache of their own.
     ``check`` refuses deployments the model class cannot have, ``check_stages`` pipeline stages it cannot be cut into,
@@ -135,6 +136,7 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     pipeline_parallel: bool = True
     cache_by_cache: bool = False
     leading_class: str | None = None
+    latent_ignores_skips: bool = False
     takes_float16: bool = True
     window_from_config: bool = False
     window_elsewhere: bool = False
@@ -202,7 +204,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     ``modules`` is how many prediction modules run one after another; ``default_tokens`` what is drafted where the
     deployment does not say; ``separate``: a checkpoint of its own. ``experts`` and ``quantization`` are the module's.
     ``heads`` are its attention's, ``shards`` what tensor parallelism divides of it, ``vocabulary`` that of a checkpoint
-    of its own. ``layers`` are the indices in its caches' names.
+    of its own.
     """
 
     method: str
@@ -214,7 +216,6 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     separate: bool = False
     experts: int = 0
     quantization: Quantization | None = None
-    layers: tuple[int, ...] = ()
     heads: int = 0
     vocabulary: int | None = None
     shards: tuple[Shard, ...] = ()

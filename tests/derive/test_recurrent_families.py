@@ -11,6 +11,7 @@ import pytest
 
 from rulespack.catalog import load_model, root
 from rulespack.derive import derive_file, extract
+from rulespack.derive.errors import NotTranslated
 from rulespack.graph.model import (
     GEMM,
     AllReduce,
@@ -313,6 +314,15 @@ def test_granite_may_have_the_one_or_the_other_alone(
     graph = derive_file(write({**granite, "num_local_experts": experts, "shared_intermediate_size": shared}))
     found = nodes(graph, "attention").keys()
     assert ("router" in found, "gate_up_proj" in found) == (experts > 0, shared > 0)
+
+
+def test_granite_heads_make_up_the_inner_width(write: Write, granite: dict[str, Any]) -> None:
+    inner = granite.get("mamba_expand", 2) * granite["hidden_size"]
+    width = inner // granite["mamba_n_heads"]
+    for stated in (width, "auto", None):
+        derive_file(write({**granite, "mamba_d_head": stated}, folder=str(stated)))
+    with pytest.raises(NotTranslated, match=f"mamba_d_head: is {2 * width}"):
+        derive_file(write({**granite, "mamba_d_head": 2 * width}, folder="wide"))
 
 
 def test_granite_spells_its_layers_either_way(write: Write, granite: dict[str, Any]) -> None:

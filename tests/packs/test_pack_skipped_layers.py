@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from small_graphs import RELEASES, chunked, full, graph_of, plan, sliding
 
+import rulespack
 from rulespack import ModelGraph, Refused
 from rulespack.graph.model import Multimodal
 
@@ -75,3 +76,23 @@ def test_the_parts_of_a_composite_must_lay_the_cache_out_alike(gpu: str) -> None
     asked = {"gpu": gpu, "kv_cache_dtype_skip_layers": ["sliding_window"]}
     answer = refused("0.31.0", graph, **asked, kv_cache_dtype="int8_per_token_head")
     assert (answer.rule, answer.type, answer.stage) == ("composite-packing", "ValueError", "construct")
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize(
+    ("model", "skipped", "kept"),
+    [
+        ("qwen3-8b", ["3"], {"model.layers.3.self_attn.attn"}),
+        ("qwen3-next-80b-a3b-instruct", ["3", "4"], {"model.layers.3.self_attn.attn"}),
+        ("zamba2-2.7b", ["2", "9"], {"model.attn.2"}),
+        ("kimi-linear-48b-a3b-instruct", ["3"], set()),
+        ("deepseek-v3", ["3"], {"model.layers.3.self_attn.attn"}),
+    ],
+)
+def test_a_layer_is_skipped_by_the_number_in_its_own_name(
+    release: str, model: str, skipped: list[str], kept: set[str]
+) -> None:
+    stated = {"gpu": "B200", "kv_cache_dtype": "fp8", "max_model_len": 4096}
+    answer = plan(release, rulespack.load_model(model), kv_cache_dtype_skip_layers=skipped, **stated)
+    attending = [(name, answer.specs[spec]) for name, spec in answer.caches if answer.specs[spec].type != "MambaSpec"]
+    assert {name for name, spec in attending if spec.dtype == "bfloat16"} == kept

@@ -63,9 +63,15 @@ def build(config: Config) -> Parts:
 
 def _mixer(config: Config) -> Mamba2:
     text = config.text
+    inner = text.integer("mamba_expand", default=2) * config.hidden_size
+    heads = text.integer("mamba_n_heads", default=128)
+    if text.has("mamba_d_head") and not text.is_text("mamba_d_head"):  # "auto" is what makes them equal
+        width = text.integer("mamba_d_head")
+        if heads * width != inner:
+            text.untranslated("mamba_d_head", f"is {width}; {heads} such heads are not the {inner} inner channels")
     return Mamba2(
-        inner=text.integer("mamba_expand", default=2) * config.hidden_size,
-        heads=text.integer("mamba_n_heads", default=128),
+        inner=inner,
+        heads=heads,
         groups=text.integer("mamba_n_groups", default=1),
         state=text.integer("mamba_d_state", default=256),
         kernel=text.integer("mamba_d_conv", default=4),
