@@ -242,7 +242,7 @@ def test_the_capability_of_a_gpu_chooses_the_backend(release: str) -> None:
     ("gpu", "said"),
     [
         ("H20000", "did you mean H200"),
-        ("", "known: A100, L40S, H100, H200"),
+        ("", "known are A100, L40S, H100, H200"),
         ({"capability": "9.0"}, "gpu.memory_bytes"),
         ({"capability": "9.0", "memory_bytes": 0}, "gpu.memory_bytes"),
         ({"capability": "9.0", "memory_bytes": "80GiB"}, "gpu.memory_bytes"),
