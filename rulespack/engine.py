@@ -139,10 +139,8 @@ class Engine:
         except Refused as refused:
             if refused.by == "engine":  # what is not modelled has no part that could be relied on
                 # Stopped while it groups, a release has not parted the groups over its stages yet.
-                whole = refused.stage == "groups"
-                refused.plan = self._assemble(
-                    graph, deployment, made, pages, None, whole=whole, fitted=refused.max_model_len
-                )
+                whole, fitted = refused.stage == "groups", refused.max_model_len
+                refused.plan = self._assemble(graph, deployment, made, pages, None, whole=whole, fitted=fitted)
             raise
         return self._assemble(graph, deployment, made, pages, pool)
 
@@ -201,8 +199,7 @@ class Engine:
         if not isinstance(graph, ModelGraph):
             raise BadGraph(f"graph: expected a ModelGraph, such as load_model gives, got {type(graph).__name__}")
         if not isinstance(deployment, Deployment):
-            said = f"deployment: expected a Deployment, got {type(deployment).__name__}"
-            raise BadDeployment(f"{said}; Deployment.of makes one of a mapping")
+            raise BadDeployment(f"deployment: expected what Deployment.of makes, got {type(deployment).__name__}")
         described = self._described(graph, deployment)
         if deployment.speculative_config is not None:
             deployment = deployment.with_draft(functools.partial(self._draft, deployment))
