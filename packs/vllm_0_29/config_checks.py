@@ -16,7 +16,7 @@ from vllm_0_29 import arguments
 from vllm_0_29.attention_config import check_attention_config
 from vllm_0_29.backends import check_backend_arguments
 from vllm_0_29.connectors import check_transfer
-from vllm_0_29.draft_checks import check_stated
+from vllm_0_29.draft_checks import check_adaptive, check_stated
 from vllm_0_29.drafts import check_stages as check_draft_stages
 from vllm_0_29.drafts import speculative_tokens
 from vllm_0_29.environment import check_switches
@@ -209,6 +209,7 @@ def _drafts(rules: Rules, model: Model, deployment: Deployment) -> None:
     speculative_tokens(model, deployment)
     check_stated(rules, model, deployment)
     check_draft_stages(rules, model, deployment)
+    check_adaptive(deployment)
 
 
 def _overrides(rules: Rules, model: Model, deployment: Deployment) -> None:

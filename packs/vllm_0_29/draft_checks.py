@@ -128,6 +128,20 @@ def draft_ranks(rules: Rules, model: Model, deployment: Deployment, draft: Draft
         )
 
 
+def padded(rules: Rules, model: Model, deployment: Deployment, draft: Draft, config: Config) -> None:
+    """``disable_padded_drafter_batch``: not where the first runner's drafts take tokens of a batch beyond its own."""
+    if not config["disable_padded_drafter_batch"] or draft.method not in ("draft_model", "dflash"):
+        return
+    if rules.model_runner(rules, model, deployment, []) == 1 and deployment.async_scheduling is not True:
+        raise engine_refuses(
+            "draft-batches-padded",
+            "NotImplementedError",
+            "construct",
+            f"the first model runner drafts by {draft.method} in padded batches alone",
+            "vllm/v1/spec_decode/llm_base_proposer.py: SpecDecodeBaseProposer.__init__",
+        )
+
+
 def draft_length(rules: Rules, model: Model, deployment: Deployment, draft: Draft, config: Config) -> None:
     """``max_model_len``: no more than the draft's configuration admits, nor than the target's requests may have."""
     if draft.method in WITHOUT_CONFIG:
@@ -166,9 +180,11 @@ def draft_quantization(rules: Rules, model: Model, deployment: Deployment, draft
         )
 
 
-def local_argmax(rules: Rules, model: Model, deployment: Deployment, draft: Draft, config: Config) -> None:
-    """``use_local_argmax_reduction``: the draft's head must be able to, and the second runner samples greedily then."""
-    if not config["use_local_argmax_reduction"] or not draft.names:
+def check_local_argmax(rules: Rules, model: Model, deployment: Deployment) -> None:
+    """``use_local_argmax_reduction``, once the draft is built: its head must be able to, and the second runner samples
+    greedily then."""
+    draft, config = model.draft, deployment.speculative_config or {}
+    if draft is None or not config.get("use_local_argmax_reduction") or not draft.names:
         return
     given = deployment.draft
     if draft.separate:
@@ -221,17 +237,16 @@ def shared_index(rules: Rules, model: Model, deployment: Deployment, draft: Draf
 
 
 def adaptive(rules: Rules, model: Model, deployment: Deployment, draft: Draft, config: Config) -> None:
-    """``enable_adaptive_verification``: with DSpark alone, CUDA graphs and one pipeline stage; what its graphs ask of
-    every backend is not modelled."""
-    if not config["enable_adaptive_verification"]:
-        return
-    if draft.method != "dspark":
+    """``enable_adaptive_verification``: with DSpark alone."""
+    if config["enable_adaptive_verification"] and draft.method != "dspark":
         raise invalid("adaptive-verification", f"adaptive verification goes with dspark, not with {draft.method}")
-    check_adaptive(deployment)
 
 
 def check_adaptive(deployment: Deployment) -> None:
-    """Refused by the engine without CUDA graphs and over pipeline stages; otherwise by the pack."""
+    """Adaptive verification, once the draft's class is accepted: refused by the engine without CUDA graphs and over
+    pipeline stages; otherwise by the pack."""
+    if not (deployment.speculative_config or {}).get("enable_adaptive_verification"):
+        return
     source = "vllm/config/vllm.py: VllmConfig._validate_adaptive_verification"
     against = "enforce_eager" if deployment.enforce_eager else "pipeline stages"
     if deployment.enforce_eager or deployment.pipeline_parallel_size > 1:
@@ -309,7 +324,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "max_model_len": draft_length,
     "moe_backend": draft_experts,
     "quantization": draft_quantization,
-    "use_local_argmax_reduction": local_argmax,
+    "disable_padded_drafter_batch": padded,
     "use_heterogeneous_vocab": other_vocabulary,
     "parallel_drafting": parallel_drafting,
     "index_share_for_mtp_iteration": shared_index,

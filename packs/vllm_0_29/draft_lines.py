@@ -65,6 +65,10 @@ LINES: Final[Mapping[str, Line]] = topic(
         "A token of extracted hidden states must fit the page of the other groups.",
         "groups hidden_states_scale",
     ),
+    draft_batches_padded=(
+        "The first model runner drafts by a draft model in padded batches alone.",
+        "draft_checks.disable_padded_drafter_batch",
+    ),
     draft_slots=("A batch must hold more tokens than a request's drafts take of it.", "batch_sizes"),
     speculative_value_accepted=(
         "A key of speculative_config must have a value of its kind.",
@@ -89,7 +93,7 @@ LINES: Final[Mapping[str, Line]] = topic(
     ),
     draft_local_argmax=(
         "The draft's class must be able to reduce its logits on every rank apart where that is asked.",
-        "draft_checks.use_local_argmax_reduction modules_reduce_locally",
+        "modules_reduce_locally",
     ),
     draft_vocabularies=(
         "Vocabularies may differ for a plain draft model that samples greedily.",

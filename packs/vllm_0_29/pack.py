@@ -32,7 +32,7 @@ from vllm_0_29.accepts import accepts
 from vllm_0_29.attention_config import check_indexer
 from vllm_0_29.backends import model_dtype
 from vllm_0_29.config_checks import check_names
-from vllm_0_29.draft_checks import check_schedule
+from vllm_0_29.draft_checks import check_local_argmax, check_schedule
 from vllm_0_29.draft_layers import TAKEN_FOR_STATED
 from vllm_0_29.draft_modules import drafted, read_draft, run_method
 from vllm_0_29.drafts import (
@@ -194,6 +194,8 @@ class Pack:
         backends = rules.select_backends(rules, model, deployment, cache_dtype, reasons)
         if deployment.attention_config:
             check_indexer(rules, model, deployment)
+        if model.draft is not None:
+            check_local_argmax(rules, model, deployment)
         sizes = rules.block_size(rules, model, deployment, cache_dtype, backends, mamba, reasons)
         resolved = Resolved(
             cache_dtype=cache_dtype.value,

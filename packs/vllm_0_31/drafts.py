@@ -113,13 +113,10 @@ def draft_spec(rules: Rules, model: Model, deployment: Deployment, spec: Spec) -
 
 def adaptive(rules: Rules, model: Model, deployment: Deployment, draft: Draft, config: draft_checks.Config) -> None:
     """``enable_adaptive_verification``: with any method that has a drafter, but not without its logits."""
-    if not config["enable_adaptive_verification"]:
-        return
-    if draft.method != "dspark" and config.get("use_local_argmax_reduction"):
+    if config["enable_adaptive_verification"] and draft.method != "dspark" and config.get("use_local_argmax_reduction"):
         raise draft_keys.invalid(
             "adaptive-verification", "adaptive verification reads the logits use_local_argmax_reduction does without"
         )
-    draft_checks.check_adaptive(deployment)
 
 
 CHECKS: Final = {**draft_checks.CHECKS, "enable_adaptive_verification": adaptive}
