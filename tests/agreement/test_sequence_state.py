@@ -32,7 +32,7 @@ CASES = [
     for case in recorded()
     if case.plan is not None
     and "speculative_config" not in case.deployment
-    and case.deployment.get("dtype") != "float32"
+    and case.deployment.get("dtype") not in ("float32", "float")
     and not (case.release == "0.29.0" and case.model.startswith("kimi"))
     and recurrent_bytes(case)
 ]

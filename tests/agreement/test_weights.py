@@ -21,7 +21,7 @@ def said(case: Case) -> bool:
     """Whether a pack says what is held: not in 32 bits, quantized while it is loaded, or with a prefill shared."""
     asked = case.deployment
     shared = asked.get("prefill_context_parallel_size", 1) > 1
-    return asked.get("dtype") != "float32" and "quantization" not in asked and not shared
+    return asked.get("dtype") not in ("float32", "float") and "quantization" not in asked and not shared
 
 
 WEIGHED = [case for case in recorded() if case.plan is not None and "weights" in case.plan and said(case)]
