@@ -35,8 +35,6 @@ SCALED_METHODS = frozenset({"fp8", "modelopt", "modelopt_fp4", "modelopt_mxfp8"}
 #: Names that, as ``attention_config.backend``, choose MiniMax M3's decode kernel and no backend.
 MSA_ALIASES: Final = ("CUTLASS_MSA", "TRITON_MSA")
 
-#: Layer classes that keep the model's own dtype where they are skipped.
-SKIPPABLE = frozenset({"Attention", "ChunkedLocalAttention", "MLAAttention", "CrossAttention"})
 #: Layer classes that ask the selector; any other is handed its backend by the model.
 SELECTING = frozenset({"Attention", "ChunkedLocalAttention", "MLAAttention"})
 
@@ -59,7 +57,7 @@ def select_backends(
         own = drafts if cls.draft else AS_TARGET
         value = dtype.value if own.cache_dtype is None else own.cache_dtype
         layers = dtype.layers if own.cache_dtype is None else own.cache_dtype
-        if cls.layer_class not in SKIPPABLE:
+        if cls.layer_class not in rules.skippable:
             kept = "auto" if model.architecture.cache_dtype_ignored else layers
             name = serving(rules, model, deployment, cls, kept, value, reasons, own)
             reasons.append(

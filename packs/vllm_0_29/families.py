@@ -19,6 +19,7 @@ from vllm_0_29 import (
     whisper,
 )
 from vllm_0_29.backend_terms import Backend
+from vllm_0_29.backends import SELECTING
 from vllm_0_29.model import Architecture
 from vllm_0_29.specs import Builder
 
@@ -72,6 +73,10 @@ SPECS: Final[Mapping[str, Builder]] = {
     **whisper.SPECS,
     **hidden_states.SPECS,
 }
+
+#: Layer classes that keep the model's own dtype where they are skipped: the ordinary ones, and a model's own that are
+#: made of those.
+SKIPPABLE: Final = SELECTING | {dots3_note.LATENT, hy_v4.LATENT, whisper.CROSS}
 
 #: Layer classes that read the block size of the configuration they were built with: with a cache dtype of its own, a
 #: draft's is a copy that no later alignment reaches.

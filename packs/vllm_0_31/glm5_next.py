@@ -119,8 +119,16 @@ def aliased_groups(owned: OwnedCaches) -> Aliased | None:
     pooled = [spec for spec in rest if spec.tokens_per_state > 1]
     if not states or not pooled or any(spec.type != "MLAAttentionSpec" for spec in rest):
         return None
-    latent = next(spec for spec in rest if spec.tokens_per_state == 1)
-    page = latent.page_size_bytes
+    pages = {spec.page_size_bytes for spec in rest if spec.tokens_per_state == 1}
+    if len(pages) != 1:
+        raise engine_refuses(
+            "latent-pages-alike",
+            "AssertionError",
+            "groups",
+            f"latent caches of several page sizes ({', '.join(map(str, sorted(pages)))}) are not grouped with states",
+            "vllm/v1/core/kv_cache_utils.py: _get_kv_cache_groups_glm5_next",
+        )
+    page = pages.pop()
     if states[0].content_bytes > page:
         raise engine_refuses(
             "state-fits-latent-page",

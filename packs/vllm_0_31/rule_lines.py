@@ -52,6 +52,7 @@ LINES: Final[Mapping[str, Line]] = {
     **topic(
         STATE,
         kda_state_dtype=("A KDA state is stored in float32 or bfloat16.", "state_dtypes"),
+        latent_pages_alike=("Latent caches beside states have pages of one size.", "aliased_groups"),
         state_fits_latent_page=("A state must fit the page of the latent cache it lies in.", "aliased_groups"),
     ),
     **topic(

@@ -71,3 +71,10 @@ def test_what_does_not_start() -> None:
     assert refusal(disable_hybrid_kv_cache_manager=True).stage == "groups"
     assert refusal(pipeline_parallel_size=2).type == "AttributeError"
     assert refusal(tensor_parallel_size=8, decode_context_parallel_size=2).type == "NotImplementedError"
+
+
+@pytest.mark.parametrize("gpu", ["H200", "B200"])
+def test_latents_of_two_page_sizes_crash_the_grouping(gpu: str) -> None:
+    answer = refusal(gpu=gpu, kv_cache_dtype="fp8", kv_cache_dtype_skip_layers=["3"])
+    assert (answer.type, answer.stage) == ("AssertionError", "groups")
+    assert plan(gpu=gpu, kv_cache_dtype="fp8", kv_cache_dtype_skip_layers=["4"]).groups

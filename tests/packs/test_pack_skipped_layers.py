@@ -87,6 +87,7 @@ def test_the_parts_of_a_composite_must_lay_the_cache_out_alike(gpu: str) -> None
         ("zamba2-2.7b", ["2", "9"], {"model.attn.2"}),
         ("kimi-linear-48b-a3b-instruct", ["3"], set()),
         ("deepseek-v3", ["3"], {"model.layers.3.self_attn.attn"}),
+        ("hy4-preview", ["3"], {"model.layers.3.self_attn.attn"}),
     ],
 )
 def test_a_layer_is_skipped_by_the_number_in_its_own_name(
