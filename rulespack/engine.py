@@ -199,7 +199,7 @@ class Engine:
         if not isinstance(graph, ModelGraph):
             raise BadGraph(f"graph: expected a ModelGraph, such as load_model gives, got {type(graph).__name__}")
         if not isinstance(deployment, Deployment):
-            raise BadDeployment(f"deployment: expected what Deployment.of makes, got {type(deployment).__name__}")
+            raise BadDeployment(f"deployment: expected a Deployment, as Deployment.of makes, got {type(deployment).__name__}")
         described = self._described(graph, deployment)
         if deployment.speculative_config is not None:
             deployment = deployment.with_draft(functools.partial(self._draft, deployment))

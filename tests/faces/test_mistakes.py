@@ -80,7 +80,7 @@ def test_deployments_without_names(deployments: Any, said: str) -> None:
 def test_arguments_without_names() -> None:
     with pytest.raises(BadDeployment, match=r"stated by name, as in Deployment\(tensor_parallel_size=2\)"):
         Deployment({"tensor_parallel_size": 2})  # type: ignore[call-arg]
-    with pytest.raises(BadDeployment, match=r"expected what Deployment\.of makes, got dict"):
+    with pytest.raises(BadDeployment, match=r"expected a Deployment, as Deployment\.of makes, got dict"):
         rulespack.engine("0.31.0").plan(load_model("qwen3-14b"), {"tensor_parallel_size": 2})  # type: ignore[arg-type]
 
 
