@@ -118,11 +118,7 @@ class Engine:
         Raises Refused: by the engine, with the error class and the stage at which the release itself stops (and the
         plan as far as it was made, where it stops after grouping), or by the pack, for what it does not model.
         """
-        if deployment is None:
-            deployment = Deployment()
-        if draft is not None:
-            deployment = deployment.with_draft(draft)
-        graph, deployment = self._accepted(graph, deployment)
+        graph, deployment = self._accepted(graph, _beside(deployment, draft))
         made = self._grouped(graph, deployment)
         pages = self._pages(deployment, made)
         try:
@@ -157,11 +153,7 @@ class Engine:
         from rulespack.graph.shares import ExpertPadding, Undivided
         from rulespack.graph.state import Uneven
 
-        if deployment is None:
-            deployment = Deployment()
-        if draft is not None:
-            deployment = deployment.with_draft(draft)
-        graph, deployment = self._accepted(graph, deployment)
+        graph, deployment = self._accepted(graph, _beside(deployment, draft))
         layout = self._weight_layout(graph, deployment)
         if layout is None:
             return None
@@ -199,7 +191,8 @@ class Engine:
         if not isinstance(graph, ModelGraph):
             raise BadGraph(f"graph: expected a ModelGraph, such as load_model gives, got {type(graph).__name__}")
         if not isinstance(deployment, Deployment):
-            raise BadDeployment(f"deployment: expected a Deployment, as Deployment.of makes, got {type(deployment).__name__}")
+            said = f"deployment: expected a Deployment, as Deployment.of makes, got {type(deployment).__name__}"
+            raise BadDeployment(said)
         described = self._described(graph, deployment)
         if deployment.speculative_config is not None:
             deployment = deployment.with_draft(functools.partial(self._draft, deployment))
@@ -358,6 +351,12 @@ def answering(question: pluggy.HookCaller) -> Callable[..., Any]:
         if wanted is not None and only.argnames == wanted.argnames and not (only.wrapper or only.hookwrapper):
             return only.function
     return question
+
+
+def _beside(deployment: Deployment | None, draft: ModelGraph | None) -> Deployment:
+    """The deployment that is asked for, the engine's defaults where none is, and the draft where one is given."""
+    stated = Deployment() if deployment is None else deployment
+    return stated if draft is None else stated.with_draft(draft)
 
 
 def _is_window(group: CacheGroup) -> bool:
