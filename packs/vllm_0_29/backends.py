@@ -58,22 +58,20 @@ def select_backends(
         value = dtype.value if own.cache_dtype is None else own.cache_dtype
         layers = dtype.layers if own.cache_dtype is None else own.cache_dtype
         if cls.layer_class not in rules.skippable:
-            kept = "auto" if model.architecture.cache_dtype_ignored else layers
-            name = serving(rules, model, deployment, cls, kept, value, reasons, own)
-            reasons.append(
-                Reason("attention-backend", name, {"layer": cls.layer_class}, "the model hands it to the layer", SOURCE)
-            )
-            chosen.append(LayerBackend(caches, name, kept))
-            continue
-        if not skipped or (model.architecture.latent_ignores_skips and cls.layer_class == "MLAAttention"):
+            parts = [(caches, "auto" if model.architecture.cache_dtype_ignored else layers)]
+        elif not skipped or (model.architecture.latent_ignores_skips and cls.layer_class == "MLAAttention"):
             parts = [(caches, layers)]
         else:
             parts = _parted(model, cls, caches, skipped, layers)
         for part, layer_dtype in parts:
             selecting = value if cls.layer_class == "ChunkedLocalAttention" else layer_dtype
             name = serving(rules, model, deployment, cls, selecting, value, reasons, own)
-            _check_packed(name, layer_dtype)
-            _check_scales(model, cls, layer_dtype)
+            if cls.layer_class in SELECTING:
+                _check_packed(name, layer_dtype)
+                _check_scales(model, cls, layer_dtype)
+            else:
+                handed = {"layer": cls.layer_class}
+                reasons.append(Reason("attention-backend", name, handed, "the model hands it to the layer", SOURCE))
             chosen.append(LayerBackend(part, name, layer_dtype))
     return tuple(sorted(chosen, key=lambda part: part.caches[0])) if len(chosen) > 1 else tuple(chosen)
 
@@ -217,7 +215,7 @@ def serving(
     if handed is not None:
         if own.cache_dtype is not None and deployment.block_size is None:
             deployment = type(deployment)(**{**deployment.stated, "block_size": TAKEN_FOR_STATED})
-        return handed(rules, model, deployment, cls, value)
+        return handed(rules, model, deployment, cls, layer_dtype if cls.layer_class in rules.skippable else value)
     want = wants(rules, model, deployment, cls, layer_dtype, value)
     if own.cache_dtype is not None and want.block_size is None:
         want = msgspec.structs.replace(want, block_size=TAKEN_FOR_STATED)
