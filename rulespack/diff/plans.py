@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from rulespack.diff.model import CacheChange, Change, RequestChange
-from rulespack.kv.plan import Plan, Resolved, Stage
+from rulespack.kv.plan import Plan, Resolved, Stage, pinned
 from rulespack.kv.specs import Spec
 
 #: What a spec says in the public JSON.
@@ -41,7 +41,8 @@ def changes(old: Plan, new: Plan) -> tuple[Change, ...]:
         *differing(("architecture",), old, new),
         *differing(Resolved.__struct_fields__, old.resolved, new.resolved, "resolved."),
         *_entries("backends.", old.backends, new.backends),
-        *differing(("bytes_per_block", "blocks_per_request"), old, new),
+        *differing(("bytes_per_block",), old, new),
+        *_total(old, new),
         *_stages(old.stages, new.stages),
         *_derived(old, new),
         *differing(("num_blocks", "tokens", "max_concurrency"), old.capacity, new.capacity, "capacity."),
@@ -51,6 +52,13 @@ def changes(old: Plan, new: Plan) -> tuple[Change, ...]:
     if len(old.groups) != len(new.groups):
         found.append(Change("groups", len(old.groups), len(new.groups)))
     return tuple(found)
+
+
+def _total(old: Plan, new: Plan) -> Iterator[Change]:
+    """The blocks of a request, or that a release crashes while it counts them."""
+    was, is_now = pinned(old)[1], pinned(new)[1]
+    if was != is_now:
+        yield Change("blocks_per_request", was, is_now)
 
 
 def _derived(old: Plan, new: Plan) -> Iterator[Change]:

@@ -168,3 +168,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             growth_bytes_per_token=self.growth_bytes_per_token,
             fixed_bytes=fixed * self.bytes_per_block,
         )
+
+
+def pinned(plan: Plan) -> tuple[list[Any], Any]:
+    """What a request pins of each group, and in all; an error instead where the engine's own count crashes."""
+    blocks: list[Any] = [
+        group.blocks_per_request if group.pages.error is None else {"error": group.pages.error} for group in plan.groups
+    ]
+    try:
+        return blocks, sum(blocks)
+    except TypeError as uncounted:
+        return blocks, {"error": f"TypeError: {uncounted}"}

@@ -145,7 +145,7 @@ def value_text(key: str, value: Any) -> str:
         return size(value) if last in BYTES else count(round(value, 2))
     if isinstance(value, (tuple, list)):
         return ", ".join(value_text(key, item) for item in value)
-    return str(value)
+    return f"not counted ({value['error']})" if isinstance(value, dict) and "error" in value else str(value)
 
 
 def percent(ratio: float | None) -> str:

@@ -10,7 +10,7 @@ import msgspec
 
 from rulespack.deployment import GPUS, Gpu
 from rulespack.errors import Refused, not_modelled
-from rulespack.kv.plan import SCHEMA_VERSION, Capacity, Plan
+from rulespack.kv.plan import SCHEMA_VERSION, Capacity, Plan, pinned
 from rulespack.kv.specs import Spec
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def plan_document(plan: Plan, tokens: Sequence[int] = (), weights: Parameters | 
     }
     if plan.nearest is not None:
         document["nearest"] = plan.nearest
-    blocks, total = _pinned(plan)
+    blocks, total = pinned(plan)
     document |= {
         "architecture": plan.architecture,
         "resolved": plan.resolved,
@@ -80,17 +80,6 @@ def plan_document(plan: Plan, tokens: Sequence[int] = (), weights: Parameters | 
         document["requests"] = [plan.request(length) for length in tokens]
     document["reasons"] = plan.reasons
     return document
-
-
-def _pinned(plan: Plan) -> tuple[list[Any], Any]:
-    """What a request pins of each group, and in all; an error instead where the engine's own count crashes."""
-    blocks: list[Any] = [
-        group.blocks_per_request if group.pages.error is None else {"error": group.pages.error} for group in plan.groups
-    ]
-    try:
-        return blocks, sum(blocks)
-    except TypeError as uncounted:
-        return blocks, {"error": f"TypeError: {uncounted}"}
 
 
 def _pool_alone(capacity: Capacity) -> dict[str, int | None]:
