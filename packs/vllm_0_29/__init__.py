@@ -80,6 +80,7 @@ RULES = Rules(
     draft_layers=draft_layers.draft_layers,
     draft_spec=draft_layers.draft_spec,
     configured_blocks=families.CONFIGURED_BLOCKS,
+    loaded_fp8_scales=True,
     skippable=families.SKIPPABLE,
     draft_groups=drafts.draft_groups,
     scaled_length=lengths.scaled_length,

@@ -68,7 +68,7 @@ def select_backends(
             name = serving(rules, model, deployment, cls, selecting, value, reasons, own)
             if cls.layer_class in SELECTING:
                 _check_packed(name, layer_dtype)
-                _check_scales(model, cls, layer_dtype)
+                _check_scales(rules, model, deployment, cls, layer_dtype)
             else:
                 handed = {"layer": cls.layer_class}
                 reasons.append(Reason("attention-backend", name, handed, "the model hands it to the layer", SOURCE))
@@ -144,22 +144,27 @@ def _check_handed(
             )
 
 
-def _check_scales(model: Model, cls: CacheClass, layer_dtype: str) -> None:
+def _check_scales(rules: Rules, model: Model, deployment: Deployment, cls: CacheClass, layer_dtype: str) -> None:
     """Refused by the engine: a cache in fp8_e5m2 where the checkpoint's method brings scales for the cache, as an
-    ordinary layer's does unless it is compressed-tensors without a cache scheme or a mix without a cache format."""
+    ordinary layer's does unless it is compressed-tensors without a cache scheme or a mix without a cache format.
+
+    Weights that are made fp8 while they are loaded count as such a checkpoint's in 0.29.0 alone.
+    """
     if layer_dtype != "fp8_e5m2" or cls.layer_class == "MLAAttention":
         return
-    quantization = model.quantization
+    quantization, asked = model.quantization, deployment.quantization
     if cls.draft and model.draft is not None:
         quantization = model.draft.quantization
-    if quantization is None:  # weights quantized while they are loaded bring none
+        if model.draft.separate:
+            asked = (deployment.speculative_config or {}).get("quantization")
+    method = quantization.method if quantization is not None else asked if rules.loaded_fp8_scales else None
+    if method is None:
         return
-    method = quantization.method
-    scaled = (
-        method in SCALED_METHODS
-        or (method == "compressed-tensors" and quantization.kv_cache_scheme)
-        or (method == "modelopt_mixed" and quantization.kv_cache_algorithm == "FP8")
-    )
+    scaled = method in SCALED_METHODS
+    if quantization is not None and not scaled:
+        scaled = (method == "compressed-tensors" and bool(quantization.kv_cache_scheme)) or (
+            method == "modelopt_mixed" and quantization.kv_cache_algorithm == "FP8"
+        )
     if scaled:
         raise engine_refuses(
             "e5m2-without-scales",

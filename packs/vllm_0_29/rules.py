@@ -111,6 +111,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     draft_layers: Callable[[Rules, Model, Deployment], Own]
     draft_spec: Callable[[Rules, Model, Deployment, Spec], Spec]
     configured_blocks: frozenset[str]
+    loaded_fp8_scales: bool
     skippable: frozenset[str]
     draft_groups: Callable[[Model, Deployment, str, Sequence[Sequence[int]]], frozenset[int]]
 

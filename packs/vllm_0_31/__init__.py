@@ -70,6 +70,7 @@ RULES = msgspec.structs.replace(
     draft_layers=drafts.draft_layers,
     draft_spec=drafts.draft_spec,
     configured_blocks=vllm_0_29.RULES.configured_blocks | {deepseek_v41.INDEX, glm5_next.POOLED, glm5_next.TAIL},
+    loaded_fp8_scales=False,
     draft_groups=drafts.draft_groups,
     scaled_length=lengths.scaled_length,
     expert_multiples=weights.expert_multiples,

@@ -54,10 +54,21 @@ def test_a_method_the_checkpoint_has_nothing_for_is_refused(release: str, method
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_fp8_weights_run_in_sixteen_bits_and_bring_no_scales_for_the_cache(release: str) -> None:
+def test_fp8_weights_run_in_sixteen_bits(release: str) -> None:
     assert refused(release, quantization="fp8", dtype="float32").rule == "quantized-model-dtype"
-    assert plan(release, DENSE, quantization="fp8", kv_cache_dtype="fp8_e5m2")
     assert plan(release, DENSE, quantization="fp8", dtype="float16", kv_cache_dtype="fp8")
+
+
+def test_weights_made_fp8_while_they_are_loaded_count_as_a_checkpoints_in_0_29_alone() -> None:
+    asked = {"quantization": "fp8", "kv_cache_dtype": "fp8_e5m2"}
+    assert catalog("0.31.0", "qwen3-8b", **asked).groups
+    with pytest.raises(Refused) as caught:
+        catalog("0.29.0", "qwen3-8b", **asked)
+    assert (caught.value.rule, caught.value.type, caught.value.stage) == (
+        "e5m2-without-scales",
+        "ValueError",
+        "construct",
+    )
 
 
 @pytest.mark.parametrize("release", RELEASES)
