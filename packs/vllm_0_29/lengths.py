@@ -62,6 +62,14 @@ def scaled_length(positions: Positions) -> tuple[float, str]:
     return length * factor, said if factor == 1.0 else f"{said} x {factor:g}"
 
 
+def derived_length(rules: Rules, model: Model, positions: Positions) -> tuple[float, str]:
+    """The length in tokens that the configuration comes to, and by what."""
+    if model.architecture.rope_already_applied:
+        stated, key = stated_length(positions)
+        return stated, f"{key}, which this model family states already scaled"
+    return rules.scaled_length(positions)
+
+
 def max_model_len(rules: Rules, model: Model, deployment: Deployment, reasons: Reasons) -> int:
     """The longest request in tokens; -1 asked for means the derived length until memory says less (auto-fit).
 
@@ -71,12 +79,7 @@ def max_model_len(rules: Rules, model: Model, deployment: Deployment, reasons: R
     positions = model.positions
     if model.disabled_window is not None:
         positions = _within(positions, model.disabled_window)
-    if model.architecture.rope_already_applied:
-        stated, key = stated_length(positions)
-        derived: float = stated
-        why = f"{key}, which this model family states already scaled"
-    else:
-        derived, why = rules.scaled_length(positions)
+    derived, why = derived_length(rules, model, positions)
     asked = deployment.max_model_len
     if asked == -1 and not states_length(positions):
         raise engine_refuses(

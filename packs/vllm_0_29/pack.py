@@ -45,6 +45,7 @@ from vllm_0_29.drafts import (
     speculative_tokens,
 )
 from vllm_0_29.graph_checks import check_graph
+from vllm_0_29.lengths import derived_length
 from vllm_0_29.listing import listed
 from vllm_0_29.model import Model, read_model
 from vllm_0_29.pool import auto_fitted
@@ -93,10 +94,14 @@ class Pack:
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
         self._target = PerGraph(lambda graph: read_model(graph, rules.architectures))
+        self._derived = PerGraph(lambda graph: self._derive(self._target(graph)))
         self._windowless = PerGraph(lambda graph: windowless(self._target(graph)))
         self._drafted: PerGraph[dict[object, _Drafted]] = PerGraph(lambda graph: {})
         self._last: _Last | None = None
         self._answered: _Answered | None = None
+
+    def _derive(self, model: Model) -> float:
+        return derived_length(self.rules, model, model.positions)[0]
 
     def _model(self, graph: ModelGraph, deployment: Deployment) -> Model:
         """The graph as the release reads it, with the caches of the deployment's drafter after its own."""
@@ -160,7 +165,8 @@ class Pack:
         if graph.globals_.architecture not in self.rules.architectures:
             raise not_modelled("draft-has-a-target", f"{graph.name} drafts for another model: name it as its draft")
         check_names(self.rules, deployment)
-        if deployment.max_model_len is not None:
+        asked = deployment.max_model_len
+        if asked is not None and not 0 < asked <= self._derived(graph):
             # The target's own configuration is read before the drafter's and before that of the ranks.
             self.rules.max_model_len(self.rules, self._target(graph), deployment, [])
         self.rules.check_deployment(self.rules, self._model(graph, deployment), deployment)
