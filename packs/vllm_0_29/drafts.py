@@ -135,9 +135,10 @@ def draft_reason(draft: Draft, tokens: int) -> Reason:
 def check_stages(rules: Rules, model: Model, deployment: Deployment) -> None:
     """Refused by the engine where the draft's class cannot be cut into the target's pipeline stages."""
     draft = model.draft
-    if draft is None or not draft.names or deployment.pipeline_parallel_size == 1:
+    if draft is None or deployment.pipeline_parallel_size == 1 or not (draft.names or draft.method == "medusa"):
         return
-    cut = rules.drafts_over_stages is None or model.architecture_name in rules.drafts_over_stages
+    cuts = rules.drafts_over_stages
+    cut = cuts is None or (model.architecture_name in cuts and draft.method != "medusa")
     if draft.method == "extract_hidden_states" or not (cut or draft.method == "draft_model"):
         raise engine_refuses(
             "draft-over-stages",

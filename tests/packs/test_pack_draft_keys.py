@@ -271,3 +271,9 @@ def test_a_block_draft_is_kept_whole_on_every_rank_from_0_31_on() -> None:
     assert plan.resolved.kv_cache_layout == "BLNHC"
     earlier = refused("0.29.0", "qwen3.5-4b", WINDOWED, **ranks)
     assert earlier.by == "engine"
+
+
+def test_a_medusa_head_runs_beside_pipeline_stages_from_0_31_on() -> None:
+    head = {"method": "medusa", "model": "somebody/own-head", "num_speculative_tokens": 3}
+    assert refused("0.29.0", "qwen3-8b", head, pipeline_parallel_size=2).type == "NotImplementedError"
+    assert planned("0.31.0", "qwen3-8b", head, pipeline_parallel_size=2).draft_caches == ()
