@@ -85,7 +85,7 @@ def check_attention_config(rules: Rules, model: Model, deployment: Deployment) -
     for key, value in config.items():
         taken = rules.attention_keys.get(key)
         if taken is None:
-            raise _invalid(
+            raise invalid(
                 "attention-config-known",
                 f"vLLM {rules.release} has no attention_config.{key}{meant(key, rules.attention_keys)}",
             )
@@ -99,7 +99,7 @@ def check_attention_config(rules: Rules, model: Model, deployment: Deployment) -
     _check_alias(config)
 
 
-def _invalid(rule: str, reason: str) -> Refused:
+def invalid(rule: str, reason: str) -> Refused:
     return engine_refuses(rule, "ValidationError", "config", reason, SOURCE)
 
 
@@ -108,12 +108,12 @@ def _check_value(key: str, value: object, taken: Taken) -> None:
         return
     if isinstance(taken, tuple):
         if value not in taken:
-            raise _invalid("attention-config-value", f"attention_config.{key} {value!r} is none of {', '.join(taken)}")
+            raise invalid("attention-config-value", f"attention_config.{key} {value!r} is none of {', '.join(taken)}")
         return
     if type(value) is (bool if taken == SWITCH else int):
         return
     if isinstance(value, str) and not (value.lower() in SWITCHES if taken == SWITCH else value.strip().isdecimal()):
-        raise _invalid("attention-config-value", f"attention_config.{key} {value!r} is no {taken}")
+        raise invalid("attention-config-value", f"attention_config.{key} {value!r} is no {taken}")
     raise not_modelled("attention-config-modelled", f"attention_config.{key} {value!r}: state a {taken} as such")
 
 
@@ -154,9 +154,9 @@ def _check_kinds(rules: Rules, model: Model, config: Mapping[str, Any]) -> None:
         )
     for kind, name in kinds.items():
         if kind not in KINDS:
-            raise _invalid("attention-config-value", f"backend_per_kind.{kind} is none of {', '.join(KINDS)}")
+            raise invalid("attention-config-value", f"backend_per_kind.{kind} is none of {', '.join(KINDS)}")
         if str(name).upper() not in rules.backend_names:
-            raise _invalid(
+            raise invalid(
                 "attention-config-value",
                 f"backend_per_kind.{kind} {name!r} is no attention backend{meant(name, rules.backend_names)}",
             )
@@ -169,7 +169,7 @@ def _check_prefill(rules: Rules, model: Model, deployment: Deployment, config: M
     if name is None:
         return
     if str(name).upper() not in rules.prefill_backends:
-        raise _invalid("attention-config-value", f"mla_prefill_backend {name!r} is none of the release's")
+        raise invalid("attention-config-value", f"mla_prefill_backend {name!r} is none of the release's")
     if not model.mla:
         return
     if not model.sparse and str(name).upper() in PREFILL_ON_FAMILY_10 and deployment.gpu.family != 10:
@@ -212,7 +212,7 @@ def indexer_dtype(deployment: Deployment) -> str:
 
 def _check_alias(config: Mapping[str, Any]) -> None:
     if config.get("use_fp4_indexer_cache") and config.get("indexer_kv_dtype") not in (None, "auto", "mxfp4"):
-        raise _invalid("attention-config-value", "use_fp4_indexer_cache and another indexer_kv_dtype are both stated")
+        raise invalid("attention-config-value", "use_fp4_indexer_cache and another indexer_kv_dtype are both stated")
 
 
 def check_indexer(rules: Rules, model: Model, deployment: Deployment) -> None:

@@ -148,7 +148,7 @@ def has_nixl(config: Mapping[str, Any]) -> bool:
     return name == NIXL or (name == MULTI and any(part["kv_connector"] == NIXL for part in _parts(config)))
 
 
-def _invalid(rule: str, reason: str, source: str = CONFIG) -> Refused:
+def invalid(rule: str, reason: str, source: str = CONFIG) -> Refused:
     return engine_refuses(rule, "ValidationError", "config", reason, source)
 
 
@@ -156,20 +156,20 @@ def _check_config(rules: Rules, config: Mapping[str, Any]) -> None:
     """Refused by the engine: a key, a role or a lack of one that no transfer configuration may have."""
     for key in config:
         if key not in KEYS:
-            raise _invalid(
+            raise invalid(
                 "connector-key-known",
                 f"vLLM {rules.release} has no kv_transfer_config.{key}{meant(key, KEYS)}",
             )
     name, role = config.get("kv_connector"), config.get("kv_role")
     extra = config.get("kv_connector_extra_config", {})
     if name is not None and not isinstance(name, str):
-        raise _invalid("connector-value", f"kv_connector {name!r} is no name")
+        raise invalid("connector-value", f"kv_connector {name!r} is no name")
     if not isinstance(extra, Mapping):
-        raise _invalid("connector-value", f"kv_connector_extra_config {extra!r} is no mapping")
+        raise invalid("connector-value", f"kv_connector_extra_config {extra!r} is no mapping")
     if role is not None and role not in ROLES:
-        raise _invalid("connector-role-accepted", f"kv_role {role!r} is none of {', '.join(ROLES)}")
+        raise invalid("connector-role-accepted", f"kv_role {role!r} is none of {', '.join(ROLES)}")
     if name is not None and role is None:
-        raise _invalid("connector-role-stated", f"the KV connector {name} needs a kv_role")
+        raise invalid("connector-role-stated", f"the KV connector {name} needs a kv_role")
 
 
 def _check_known(rules: Rules, model: Model, deployment: Deployment, config: Mapping[str, Any]) -> None:
@@ -182,7 +182,7 @@ def _check_known(rules: Rules, model: Model, deployment: Deployment, config: Map
     manager_decided = deployment.disable_hybrid_kv_cache_manager is not None
     if name is None:
         if not manager_decided:
-            raise _invalid("connector-named", "kv_transfer_config names no kv_connector", FACTORY)
+            raise invalid("connector-named", "kv_transfer_config names no kv_connector", FACTORY)
         _check_seen(deployment)
         raise engine_refuses(
             "connector-named", "ValueError", "groups", "kv_transfer_config names no kv_connector", FACTORY
@@ -191,7 +191,7 @@ def _check_known(rules: Rules, model: Model, deployment: Deployment, config: Map
         raise not_modelled("connector-modelled", f"the KV connector {name} of your own module is not modelled")
     if name in rules.unmodelled_connectors:
         if not any(cls.cache.kind == "index" for cls in model.classes) and not model.sparse:
-            raise _invalid(
+            raise invalid(
                 "connector-needs-sparse-attention",
                 f"the KV connector {name} serves latent attention to chosen tokens alone",
                 "vllm/config/vllm.py: VllmConfig.__post_init__",
@@ -207,7 +207,7 @@ def _check_known(rules: Rules, model: Model, deployment: Deployment, config: Map
                 "modelled",
             )
         known = (*rules.connectors, MULTI)
-        raise _invalid(
+        raise invalid(
             "connector-known",
             f"{name} is no KV connector of vLLM {rules.release}; there are: {', '.join(known)}{meant(name, known)}",
             FACTORY,
@@ -236,7 +236,7 @@ def _check_parts(rules: Rules, model: Model, deployment: Deployment, config: Map
             )
         _check_config(rules, part)
         if part.get("kv_connector") is None:
-            raise _invalid("connector-named", f"a part of {MULTI} names no kv_connector", FACTORY)
+            raise invalid("connector-named", f"a part of {MULTI} names no kv_connector", FACTORY)
         if deployment.disable_hybrid_kv_cache_manager is not None and deployment.enforce_eager:
             if part["kv_connector"] not in rules.connectors:
                 raise not_modelled("connector-modelled", "such a part without CUDA graphs is not modelled")
@@ -255,11 +255,11 @@ def check_nixl(model: Model, deployment: Deployment) -> None:
     """Refused by the engine: NIXL over ranks that share the prefill, or the cache in any other way than whole."""
     dcp = deployment.decode_context_parallel_size
     if deployment.prefill_context_parallel_size > 1:
-        raise _invalid(
+        raise invalid(
             "nixl-pcp", "NIXL takes no prefill context parallelism", "vllm/config/vllm.py: VllmConfig.__post_init__"
         )
     if dcp > 1 and (not model.mla or dcp != deployment.tensor_parallel_size or model.hybrid):
-        raise _invalid(
+        raise invalid(
             "nixl-dcp",
             "NIXL takes decode context parallelism only over all tensor-parallel ranks, and a latent cache alone",
             "vllm/config/vllm.py: VllmConfig.__post_init__",

@@ -40,6 +40,7 @@ LINES: Final[Mapping[str, Line]] = {
         choice_accepted=("An argument that takes a few names takes one of the release's.", "choices"),
         executor_class_modelled=("An executor class of one's own is not modelled.", "choices"),
         gpu_memory_share=("gpu_memory_utilization is a share above 0 and up to 1.", "check_deployment"),
+        connector_value=("A connector is a name, and what it is told beside it a mapping.", "check_deployment"),
         connector_key_known=("A key of kv_transfer_config must be one the release has.", "check_deployment"),
         flash_attn_version_accepted=("A version of FlashAttention must be 2, 3 or 4.", "check_deployment"),
         capability_modelled=("GPUs whose attention backends are not modelled are refused.", "check_deployment"),

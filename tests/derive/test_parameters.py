@@ -14,6 +14,8 @@ from rulespack.graph.weights import parameters
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
 TOLERANCE = 0.005
+#: Arguments that make other weights of a checkpoint.
+CHANGING = {"dtype", "hf_overrides", "quantization"}
 
 
 def whole_models() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -26,7 +28,7 @@ def whole_models() -> Iterator[tuple[str, dict[str, Any]]]:
         for file in sorted(RECORDINGS.glob(f"*/{name}.json")):
             for case in json.loads(file.read_text())["cases"].values():
                 deployment = case["deployment"]
-                changed = any("parallel" in key or key == "hf_overrides" for key in deployment)
+                changed = any("parallel" in key or key in CHANGING for key in deployment)
                 whole = deployment["gpu"] == "H200" and not changed
                 held = case.get("plan", {}).get("weights", {}).get("model")
                 if whole and held is not None and held not in seen:

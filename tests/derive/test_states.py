@@ -17,7 +17,7 @@ from rulespack.graph.state import state_tensors
 RECORDINGS = Path(__file__).parent.parent / "recordings"
 DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 #: What changes a state and is no fact of the model.
-FLAGS = {"mamba_cache_dtype", "mamba_ssm_cache_dtype", "speculative_config"}
+FLAGS = {"dtype", "hf_overrides", "mamba_cache_dtype", "mamba_ssm_cache_dtype", "speculative_config"}
 
 Tensors = list[tuple[tuple[int, ...], str]]
 
