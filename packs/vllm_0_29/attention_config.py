@@ -100,6 +100,7 @@ def check_attention_config(rules: Rules, model: Model, deployment: Deployment) -
 
 
 def invalid(rule: str, reason: str) -> Refused:
+    """A refusal of the release's own reading of ``attention_config``."""
     return engine_refuses(rule, "ValidationError", "config", reason, SOURCE)
 
 

@@ -149,6 +149,7 @@ def has_nixl(config: Mapping[str, Any]) -> bool:
 
 
 def invalid(rule: str, reason: str, source: str = CONFIG) -> Refused:
+    """A refusal of the release's own reading of ``kv_transfer_config``."""
     return engine_refuses(rule, "ValidationError", "config", reason, source)
 
 
