@@ -35,6 +35,7 @@ MAIN, INDEX, WINDOW, STATE = "DeepseekV4Main", "DeepseekV4Indexer", "DeepseekV4W
 #: In the order a layer registers its caches.
 ARCHITECTURE: Final = Architecture(
     marks_last_group=True,
+    rounds_shared_experts=True,
     draft_names=DraftNames(mtp_layers=1),
     caches={
         "index": CacheName(".attn.indexer.k_cache", INDEX),

@@ -118,6 +118,7 @@ STATEFUL: Final = {
         caches={KV: CacheName(pattern="model.attn.{ordinal}"), STATE: CacheName(pattern="{position}.mixer")},
         cache_by_cache=True,
         state=UNLISTED,
+        pipeline_parallel=False,
     ),
 }
 

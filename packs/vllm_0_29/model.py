@@ -120,6 +120,7 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     ``window_elsewhere``: the windows are those of another key, and there is none called so.
     ``latent_ignores_skips``: its latent layers keep the engine's cache dtype where they are skipped.
     ``takes_float16``: whether the release runs the model in float16, which it does not where that is unstable.
+    ``rounds_shared_experts``: a rank's part of shared experts is rounded up to whole blocks of fp8 scales.
     ``leading_class``: the class whose layers register first, also where they keep no cache of their own.
     ``check`` refuses deployments the model class cannot have, ``check_stages`` pipeline stages it cannot be cut into,
     by the stage of each layer. ``attends``: ``decoder``, ``encoder_decoder`` (layers also attend an encoder's output),
@@ -138,6 +139,7 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     leading_class: str | None = None
     latent_ignores_skips: bool = False
     takes_float16: bool = True
+    rounds_shared_experts: bool = False
     window_from_config: bool = False
     window_elsewhere: bool = False
     items: tuple[str, ...] = ()
@@ -340,7 +342,7 @@ def read_model(graph: ModelGraph, architectures: Mapping[str, Architecture]) -> 
         vocabulary=graph.globals_.vocab_size,
         hf_overrides=None if graph.derived_from is None else graph.derived_from.hf_overrides,
         tied_head=graph.globals_.tie_word_embeddings,
-        shards=read_shards(graph),
+        shards=read_shards(graph, rounds_shared=architecture.rounds_shared_experts),
         shared=tuple(
             (use.layer, use.owner) for use in uses(graph, layers(graph)) if use.owner not in (None, use.layer)
         ),

@@ -143,6 +143,10 @@ LINES: Final[Mapping[str, Line]] = {
         fp8_block_divides=("A rank's part must hold whole blocks of an fp8 checkpoint's scales.", "check_deployment"),
         experts_for_expert_parallelism=("Expert parallelism needs a model with experts.", "check_deployment"),
         pipeline_parallel_supported=("The model class must support pipeline stages.", ""),
+        stages_attend=(
+            "A pipeline stage of states alone, in a model that attends, is not modelled.",
+            "check_deployment",
+        ),
         layer_partition_fits=("A stated partition must part the layers over the stages.", "check_deployment"),
         head_tied_on_every_stage=(
             "A class that ties its head on every pipeline stage crashes on those without one.",

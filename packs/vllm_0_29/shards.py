@@ -28,19 +28,24 @@ SMALLEST_REFINED_BLOCK: Final = 32
 MERGED: Final = {"gate_up_proj": 2, "shared_gate_up_proj": 2}
 
 
+#: Roles of shared experts.
+SHARED: Final = frozenset({"shared_gate_up_proj", "shared_down_proj"})
+
+
 class Shard(msgspec.Struct, frozen=True):
     """One dimension the ranks share: the role it belongs to, its size, the block its scales cover (None: no blocks),
-    and whether it is an expert's, which expert parallelism leaves whole."""
+    and whether it is an expert's, which expert parallelism leaves whole, or ``rounded`` up to whole blocks a rank."""
 
     role: str
     size: int
     block: int | None
     expert: bool = False
+    rounded: bool = False
 
 
-def read_shards(graph: ModelGraph, stack: Stack | None = None) -> tuple[Shard, ...]:
+def read_shards(graph: ModelGraph, stack: Stack | None = None, *, rounds_shared: bool = False) -> tuple[Shard, ...]:
     """The distinct dimensions of a stack's layers that tensor parallelism divides, in the order they are built; of the
-    target's where none is named."""
+    target's where none is named. ``rounds_shared``: the model's class rounds shared experts up to whole blocks."""
     found: dict[Shard, None] = {}
     for kind in {layer.id: layer for layer in layers(graph, stack)}.values():
         heads = next((node for node in kind.nodes if isinstance(node, Attention)), None)
@@ -48,12 +53,13 @@ def read_shards(graph: ModelGraph, stack: Stack | None = None) -> tuple[Shard, .
             if isinstance(node, GEMM) and node.tp in ("column", "row"):
                 block = _block(graph, node)
                 role = node.role or "a linear layer"
+                rounded = rounds_shared and block is not None and role in SHARED
                 if node.tp == "row":
-                    found[Shard(role, node.k, block)] = None
+                    found[Shard(role, node.k, block, rounded=rounded)] = None
                 elif role == "qkv_proj" and heads is not None:
                     found[Shard(role, heads.n_q * heads.d_h, block)] = None
                 else:
-                    found[Shard(role, node.n // MERGED.get(role, 1), block)] = None
+                    found[Shard(role, node.n // MERGED.get(role, 1), block, rounded=rounded)] = None
             elif isinstance(node, GroupedGEMM) and (node.role or "").endswith("_down"):
                 found[Shard(node.role or "experts", node.k, _block(graph, node), expert=True)] = None
     return tuple(found)
@@ -84,7 +90,7 @@ def check_shards(vocabulary: int, shards: tuple[Shard, ...], deployment: Deploym
             VOCABULARY_SOURCE,
         )
     for shard in shards:
-        if shard.expert and deployment.enable_expert_parallel:
+        if shard.rounded or (shard.expert and deployment.enable_expert_parallel):
             continue
         if shard.size % ranks:
             raise engine_refuses(
@@ -102,6 +108,11 @@ def check_shards(vocabulary: int, shards: tuple[Shard, ...], deployment: Deploym
                 f"{shard.role}: {shard.size // ranks} on a rank cuts the {shard.block} that share an fp8 scale",
                 BLOCK_SOURCE,
             )
+
+
+def rounds_up(shards: tuple[Shard, ...], ranks: int) -> bool:
+    """Whether a rank holds more of some layer than its even share."""
+    return any(shard.rounded and shard.block is not None and shard.size % (shard.block * ranks) for shard in shards)
 
 
 def _cuts_block(shard: Shard, local: int) -> bool:

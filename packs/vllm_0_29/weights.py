@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from rulespack.graph.model import GroupedGEMM, ModelGraph
 from rulespack.hooks import WeightLayout
 from vllm_0_29.quantization import quantizes_anew
+from vllm_0_29.shards import rounds_up
 from vllm_0_29.stages import layers_of_stages
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ def weight_layout(rules: Rules, model: Model, graph: ModelGraph, deployment: Dep
     if quantizes_anew(model, deployment):
         return None
     if deployment.dtype not in SIXTEEN_BITS or not ARGUMENTS.isdisjoint(deployment.stated):
+        return None
+    if rounds_up(model.shards, deployment.tensor_parallel_size):
         return None
     least, inner, outer = 0, 1, 1
     if model.experts:

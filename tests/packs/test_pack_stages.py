@@ -95,3 +95,29 @@ def test_a_release_that_stops_after_its_groups_has_parted_them_over_the_stages(r
     assert caught.value.plan is not None
     assert caught.value.plan.bytes_per_block == 196608
     assert caught.value.plan.stages is not None
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize(("model", "bare"), [("jamba-v0.1", 8), ("nvidia-nemotron-3-nano-30b-a3b-bf16", 8)])
+def test_a_stage_of_states_alone_is_not_modelled(release: str, model: str, bare: int) -> None:
+    engine, graph = rulespack.engine(release), rulespack.load_model(model)
+    assert engine.plan(graph, Deployment(pipeline_parallel_size=2)).stages is not None
+    with pytest.raises(Refused, match="holds states and no attention") as error:
+        engine.plan(graph, Deployment(pipeline_parallel_size=bare))
+    assert (error.value.by, error.value.rule) == ("pack", "stages-attend")
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_class_without_pipeline_stages_is_refused(release: str) -> None:
+    with pytest.raises(Refused) as error:
+        rulespack.engine(release).plan(rulespack.load_model("zamba2-2.7b"), Deployment(pipeline_parallel_size=2))
+    assert (error.value.type, error.value.stage) == ("NotImplementedError", "config")
+
+
+@pytest.mark.parametrize("ranks", [16, 32, 64])
+def test_shared_experts_of_deepseek_v4_are_rounded_up_to_whole_blocks(ranks: int) -> None:
+    engine, graph = rulespack.engine("0.31.0"), rulespack.load_model("deepseek-v4-flash")
+    deployment = Deployment(tensor_parallel_size=ranks)
+    assert engine.plan(graph, deployment).bytes_per_block == 1_002_240
+    held = engine.weights(graph, deployment)
+    assert (held is None) == (ranks > 2048 // 128)  # what a rank holds beyond its share is not modelled
