@@ -63,8 +63,10 @@ class Pin:
         parts = (part,) if isinstance(part, str) else tuple(part)
         try:
             home = engine(resolve(self._stated(release)))
-            asked = _deployment(deployment)
+            asked, served = _deployment(deployment)
             question = Question(self._graph(model, asked), asked)
+            if served is not None and self._graph(served, asked).name != question.model.name:
+                raise ValueError(f"the command line serves {served}, and what is pinned is {question.model.name}")
             other = home if self._other is None else engine(resolve(self._other))
             lengths = tuple(read_length("tokens", length) for length in tokens)
             self._compare(home, other, question, parts, lengths, name)
@@ -172,9 +174,10 @@ def narrowed(pair: Pair, parts: Sequence[str]) -> Pair:
     )
 
 
-def _deployment(deployment: Deployment | Mapping[str, Any] | str | None) -> Deployment:
+def _deployment(deployment: Deployment | Mapping[str, Any] | str | None) -> tuple[Deployment, str | None]:
+    """The deployment, and the model that a command line serves."""
     if isinstance(deployment, Deployment):
-        return deployment
+        return deployment, None
     if isinstance(deployment, str):
         from rulespack.cli.deployments import read_command_line
         from rulespack.cli.terminal import Usage
@@ -183,9 +186,9 @@ def _deployment(deployment: Deployment | Mapping[str, Any] | str | None) -> Depl
             stated = read_command_line(deployment)
         except Usage as error:
             raise ValueError(str(error)) from None
-        stated.pop("model", None)
-        return Deployment.of(stated)
-    return Deployment.of(deployment or {})
+        served = stated.pop("model", None)
+        return Deployment.of(stated), served
+    return Deployment.of(deployment or {}), None
 
 
 def _usable(answer: Answer) -> None:

@@ -122,6 +122,7 @@ QUESTIONS = {
     'rulespack_pin("qwen3-14c")': "did you mean qwen3-14b?",
     'rulespack_pin("qwen3-14b", {"tensor_paralel_size": 2})': "did you mean tensor_parallel_size?",
     'rulespack_pin("qwen3-14b", "vllm serve --max-modl-len 4k")': "did you mean --max-model-len?",
+    'rulespack_pin("gpt-oss-120b", "vllm serve qwen3-14b")': "serves qwen3-14b, and what is pinned is gpt-oss-120b",
     'rulespack_pin("qwen3-14b", part="group")': "did you mean groups?",
     'rulespack_pin("qwen3-14b", part="capacity")': "this plan has no capacity: there is nothing to pin",
     'rulespack_pin("qwen3-14b", release="0.30.0")': "releases there are packs for: 0.29.0, 0.31.0\n",
