@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Final
 
 from rulespack.deployment import Deployment
 from rulespack.engine import engine
-from rulespack.errors import Refused, RulespackError
+from rulespack.errors import Refused, RulespackError, meant
 from rulespack.kv.plan import Plan
 from rulespack.releases import DEFAULT_ENGINE
 from rulespack.report.json import compact, error_document, plan_document, printable, refusal_document
@@ -117,7 +117,8 @@ class Asker:
             raise BadQuestion(self._flaws[0])
         for key in question:
             if key not in KEYS:
-                raise BadQuestion(f"{key}: no key of a question{_meant(key)}")
+                near = f"; it has {', '.join(KEYS)}"
+                raise BadQuestion(f"{key}: no key of a question{meant(key, KEYS, near)}")
         if not _is_identity(question.get("id")):
             raise BadQuestion(f"id: expected a string or a number, got {_kind(question['id'])}")
         _check_values("deployment", question.get("deployment"))
@@ -219,13 +220,6 @@ def _kind(value: object) -> str:
         return "an integer outside 64 bits"
     said = json.dumps(value)
     return said if len(said) <= 60 else said[:60] + "..."
-
-
-def _meant(key: str) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(key, KEYS, n=1)
-    return f"; did you mean {close[0]}?" if close else f"; it has {', '.join(KEYS)}"
 
 
 def fault_text(fault: Exception) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, dataclass_transform
 
 import msgspec
 
-from rulespack.errors import BadDeployment
+from rulespack.errors import BadDeployment, meant
 
 if TYPE_CHECKING:
     from rulespack.graph.model import ModelGraph
@@ -201,7 +201,7 @@ def parse_gpu(name: str, value: object) -> Gpu:
         if gpu is None:
             raise BadDeployment(
                 f"{name}: no GPU named {value!r}; known are {', '.join(GPUS)}, and any other is stated as "
-                f'{{"capability": "9.0", "memory_bytes": N}}{_meant(value.upper(), GPUS)}'
+                f'{{"capability": "9.0", "memory_bytes": N}}{meant(value.upper(), GPUS)}'
             )
         return gpu
     if isinstance(value, Mapping):
@@ -348,15 +348,8 @@ def _check_known(name: str) -> None:
     known = known_arguments()
     if name not in known:
         raise BadDeployment(
-            f"{name}: no release there is a pack for has this argument{_meant(name, [*READERS, *known])}"
+            f"{name}: no release there is a pack for has this argument{meant(name, [*READERS, *known])}"
         )
-
-
-def _meant(word: str, among: Mapping[str, Any] | list[str]) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(word, list(among), n=1)
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _named(value: object) -> str:

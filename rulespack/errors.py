@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -69,6 +70,14 @@ class Refused(Exception):
         self.source = source
         self.plan = plan
         self.max_model_len = max_model_len
+
+
+def meant(word: object, known: Iterable[str], otherwise: str = "") -> str:
+    """``; did you mean fp8?`` where one of the known names is like ``word``, else ``otherwise``."""
+    from difflib import get_close_matches  # only a mistake pays for it
+
+    close = get_close_matches(str(word), list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else otherwise
 
 
 def engine_refuses(rule: str, type: str, stage: str, reason: str, source: str) -> Refused:  # noqa: A002 - as above

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from rulespack.errors import Refused, engine_refuses, not_modelled
-from vllm_0_29.words import meant
+from rulespack.errors import Refused, engine_refuses, meant, not_modelled
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from rulespack.errors import engine_refuses, not_modelled
+from rulespack.errors import engine_refuses, meant, not_modelled
 from rulespack.graph.vocabulary import LATENT_KINDS
 from rulespack.hooks import CacheDtype, LayerBackend
 from rulespack.kv.plan import Reason
@@ -19,7 +19,6 @@ from vllm_0_29.environment import CUBINS, switch
 from vllm_0_29.forced_backends import ELSEWHERE
 from vllm_0_29.model import is_sparse
 from vllm_0_29.scheduler import mm_prefix
-from vllm_0_29.words import meant
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment

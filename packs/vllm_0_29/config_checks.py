@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from rulespack.deployment import READERS
-from rulespack.errors import BadDeployment, Refused, engine_refuses, not_modelled
+from rulespack.errors import BadDeployment, Refused, engine_refuses, meant, not_modelled
 from rulespack.graph.canonical import canonical_json
 from vllm_0_29 import arguments
 from vllm_0_29.attention_config import check_attention_config
@@ -31,7 +31,7 @@ from vllm_0_29.value_checks import (
     check_turboquant,
 )
 from vllm_0_29.windows import check_windows
-from vllm_0_29.words import meant, meant_variable
+from vllm_0_29.words import meant_variable
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment

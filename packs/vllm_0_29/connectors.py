@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from rulespack.errors import Refused, engine_refuses, not_modelled
+from rulespack.errors import Refused, engine_refuses, meant, not_modelled
 from vllm_0_29.environment import SIMPLE_OFFLOAD, switch
-from vllm_0_29.words import meant
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from rulespack.errors import Refused, engine_refuses, not_modelled
-from vllm_0_29.words import meant
+from rulespack.errors import Refused, engine_refuses, meant, not_modelled
 
 if TYPE_CHECKING:
     from vllm_0_29.rules import Rules

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from rulespack.errors import engine_refuses
+from rulespack.errors import engine_refuses, meant
 from rulespack.kv.plan import Reason
 from vllm_0_29.draft_keys import PLAIN, SOURCE, check_tokens, check_values, invalid
 from vllm_0_29.model import Draft, Model
-from vllm_0_29.words import meant
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment

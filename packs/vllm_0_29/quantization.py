@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rulespack.errors import Refused, engine_refuses, not_modelled
+from rulespack.errors import Refused, engine_refuses, meant, not_modelled
 from vllm_0_29.backends import model_dtype
-from vllm_0_29.words import meant
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment

@@ -5,14 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
-def meant(word: object, known: Iterable[str]) -> str:
-    """``; did you mean fp8?`` where one of the known names is like ``word``, else nothing."""
-    from difflib import get_close_matches  # only a mistake pays for it
-
-    close = get_close_matches(str(word), list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else ""
-
-
 def meant_variable(name: str, known: Iterable[str]) -> str:
     """As :func:`meant` for an environment variable: what all of them begin with makes none of them alike."""
     from difflib import get_close_matches

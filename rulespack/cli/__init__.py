@@ -67,7 +67,9 @@ def _run(words: list[str]) -> int:
         return 0
     try:
         if command not in COMMANDS:
-            raise Usage(f"no command named {command!r}{_meant(command)} (see rulespack --help)")
+            from rulespack.errors import meant
+
+            raise Usage(f"no command named {command!r}{meant(command, COMMANDS)} (see rulespack --help)")
         return _answer(command, words[1:])
     except Usage as error:
         complain(f"{error}")
@@ -103,13 +105,6 @@ def _status_of(error: Exception) -> int:
     from rulespack.errors import BadDeployment, UnknownRelease
 
     return 2 if isinstance(error, (BadDeployment, UnknownModel, UnknownRelease)) else 1
-
-
-def _meant(word: str) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(word, COMMANDS, n=1)
-    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _help() -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rulespack.cli.flags import whole_number
 from rulespack.cli.terminal import Usage
 from rulespack.deployment import GPUS, Deployment
+from rulespack.errors import meant
 
 if TYPE_CHECKING:
     from rulespack.hooks import Accepts
@@ -81,12 +82,6 @@ def check_names(deployment: Deployment, accepted: Sequence[Accepts]) -> None:
     )
     for what, name, known in asked_for:
         if name is not None and name not in known:
-            near = _meant(str(name), known) or f"; known are {', '.join(sorted(set(known)))}"
+            known_are = f"; known are {', '.join(sorted(set(known)))}"
+            near = meant(name, known) or meant(str(name).upper(), known, known_are)
             raise Usage(f"{what} {name!r}: no release that was asked knows it{near}")
-
-
-def _meant(word: str, known: Sequence[str]) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(word, known, n=1) or get_close_matches(word.upper(), known, n=1)
-    return f"; did you mean {close[0]}?" if close else ""

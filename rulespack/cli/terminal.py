@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
+from rulespack.errors import meant
 from rulespack.report.style import Style
 
 
@@ -37,10 +38,7 @@ class Parser(argparse.ArgumentParser):
     def _unknown(self, word: str) -> str:
         if not word.startswith("-"):
             return f"{word!r} is one word too many"
-        from difflib import get_close_matches
-
-        close = get_close_matches(word, self._option_string_actions, n=1)
-        return f"{word}: no option of this command{f'; did you mean {close[0]}?' if close else ''}"
+        return f"{word}: no option of this command{meant(word, self._option_string_actions)}"
 
 
 def _formatter(prog: str) -> argparse.HelpFormatter:
@@ -61,11 +59,7 @@ def one_of(*words: str) -> Callable[[str], str]:
     def read(text: str) -> str:
         if text in words:
             return text
-        from difflib import get_close_matches
-
-        close = get_close_matches(text, words, n=1)
-        meant = f"; did you mean {close[0]}?" if close else ""
-        raise argparse.ArgumentTypeError(f"expected {' or '.join(words)}, got {text!r}{meant}")
+        raise argparse.ArgumentTypeError(f"expected {' or '.join(words)}, got {text!r}{meant(text, words)}")
 
     return read
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from rulespack.diff import Answer
+from rulespack.errors import meant
 from rulespack.report.json import OPTIONAL_SPEC_KEYS, stated
 from rulespack.report.style import layer_names
 
@@ -158,8 +159,4 @@ def under(path: str, part: str) -> bool:
 def _check(part: str) -> None:
     if root(part) in PARTS:
         return
-    from difflib import get_close_matches
-
-    close = get_close_matches(part, PARTS, n=1)
-    meant = f"; did you mean {close[0]}?" if close else ""
-    raise ValueError(f"no part of a plan is called {part!r}{meant} (parts: {', '.join(PARTS)})")
+    raise ValueError(f"no part of a plan is called {part!r}{meant(part, PARTS)} (parts: {', '.join(PARTS)})")
