@@ -49,7 +49,7 @@ def select_backends(
     A chunked layer selects by the engine's cache dtype even where it is skipped
     (``chunked_local_attention.py: ChunkedLocalAttention.__init__``).
     """
-    skipped = rules.skip_layers(model, deployment, dtype.layers)
+    skipped = rules.skip_layers(model, deployment)
     drafts = AS_TARGET if model.draft is None else settled(rules, model, deployment)
     chosen = []
     for cls, caches in zip(model.classes, model.members, strict=True):
@@ -62,9 +62,12 @@ def select_backends(
             parts = [(caches, layers)]
         else:
             parts = _parted(model, cls, caches, skipped, layers)
-        for part, layer_dtype in parts:
+        for part, kept in parts:
+            layer_dtype = kept
             selecting = value if cls.layer_class == "ChunkedLocalAttention" else layer_dtype
             name = serving(rules, model, deployment, cls, selecting, value, reasons, own)
+            if skipped and kept == "auto" and is_sparse(cls):  # what a skipped layer's backend makes of it
+                layer_dtype = rules.backends[name].canonical(kept, deployment.gpu.capability)
             if cls.layer_class in SELECTING:
                 _check_packed(name, layer_dtype)
                 _check_scales(rules, model, deployment, cls, layer_dtype)

@@ -59,7 +59,7 @@ def block_size(
     sizes = Sizes(block_size=size, mamba_block_size=start)
     if model.hybrid:
         sizes = aligned(rules, model, deployment, served[0], mode, start, size, reasons)
-    if rules.skip_layers(model, deployment, dtype.layers):
+    if rules.skip_layers(model, deployment):
         leading = [
             i for i, part in enumerate(attending) if _layer_class(model, part) == model.architecture.leading_class
         ]

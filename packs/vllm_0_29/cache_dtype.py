@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 from rulespack.errors import Refused
 from rulespack.hooks import CacheDtype
 from rulespack.kv.plan import Reason
-from vllm_0_29.backends import SCHEME_READERS, serving
+from vllm_0_29.backends import SCHEME_READERS, named_layer, serving
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
-    from vllm_0_29.model import Model
+    from vllm_0_29.model import CacheClass, Model
     from vllm_0_29.rules import Rules
 
 HOOK_SOURCE = "vllm/model_executor/models/config.py: MODELS_CONFIG_MAP"
@@ -56,28 +56,37 @@ def cache_dtype(rules: Rules, model: Model, deployment: Deployment) -> CacheDtyp
 def canonical(rules: Rules, model: Model, deployment: Deployment, value: str) -> tuple[str, str | None]:
     """What the sparse layers make of the engine's cache dtype while they are built, and the backend that did so last.
 
-    Where a layer is refused the string stays: the same refusal comes when the backends are chosen.
+    Where a layer is refused the string stays: the same refusal comes when the backends are chosen. A first layer that
+    is skipped is built before any other, and what it makes of the model's own dtype holds for all.
     """
     changed = None
-    for cls in model.sparse:
+    skipped = rules.skip_layers(model, deployment)
+    for position, cls in enumerate(model.sparse):
+        own = "auto" if position == 0 and skipped and _skips_first(rules, model, cls, skipped) else value
         try:
-            name = serving(rules, model, deployment, cls, value, value, [])
+            name = serving(rules, model, deployment, cls, own, own, [])
         except Refused:
             break
-        kept = rules.backends[name].canonical(value, deployment.gpu.capability)
-        if kept != value:
+        kept = rules.backends[name].canonical(own, deployment.gpu.capability)
+        if kept != own:
             value, changed = kept, name
     return value, changed
 
 
-def skip_layers(model: Model, deployment: Deployment, value: str) -> frozenset[str]:
+def _skips_first(rules: Rules, model: Model, cls: CacheClass, skipped: frozenset[str]) -> bool:
+    """Whether the first layer of a class keeps the model's own dtype."""
+    first = model.members[model.classes.index(cls)][0]
+    return cls.layer_class in rules.skippable and named_layer(model.names[first]) in skipped
+
+
+def skip_layers(model: Model, deployment: Deployment) -> frozenset[str]:
     """What keeps the model's own dtype under ``kv_cache_dtype_skip_layers``: layer indices, or ``sliding_window``.
 
     Under turboquant the two layers at each end of the model are added, at most half of them, but none of a hybrid's
     (``turboquant/config.py: get_boundary_skip_layers``).
     """
     skipped = frozenset(deployment.kv_cache_dtype_skip_layers)
-    if value.startswith("turboquant_") and not model.hybrid:
+    if deployment.kv_cache_dtype.startswith("turboquant_") and not model.hybrid:
         count = model.num_layers
         ends = min(BOUNDARY_LAYERS, count // 2)
         skipped |= {str(i) for i in (*range(ends), *range(count - ends, count))}

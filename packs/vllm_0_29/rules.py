@@ -127,7 +127,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
     # the cache dtype and what runs
     cache_dtype: Callable[[Rules, Model, Deployment], CacheDtype]
-    skip_layers: Callable[[Model, Deployment, str], frozenset[str]]
+    skip_layers: Callable[[Model, Deployment], frozenset[str]]
     backends: Mapping[str, Backend]
     model_backends: Mapping[str, Callable[[Rules, Model, Deployment, CacheClass, str], str]]
     priorities: Callable[[Want], Sequence[str]]

@@ -97,3 +97,16 @@ def test_a_layer_is_skipped_by_the_number_in_its_own_name(
     answer = plan(release, rulespack.load_model(model), kv_cache_dtype_skip_layers=skipped, **stated)
     attending = [(name, answer.specs[spec]) for name, spec in answer.caches if answer.specs[spec].type != "MambaSpec"]
     assert {name for name, spec in attending if spec.dtype == "bfloat16"} == kept
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("dtype", ["fp8", "int8_per_token_head", "turboquant_k8v4"])
+def test_a_sparse_layer_that_is_skipped_keeps_the_one_record_its_backend_has(release: str, dtype: str) -> None:
+    """On family 12 that is the packed one, which the first layer makes everybody's."""
+    graph = rulespack.load_model("glm-5")
+    stated = {"gpu": "RTXPRO6000", "kv_cache_dtype": dtype, "max_model_len": 4096}
+    answer = plan(release, graph, kv_cache_dtype_skip_layers=["0"], **stated)
+    assert answer.resolved.cache_dtype == "fp8_ds_mla"
+    assert {spec.cache_dtype for spec in answer.specs if spec.head_size == 576} == {"fp8_ds_mla"}
+    if dtype == "int8_per_token_head":
+        assert refused(release, graph, **stated).stage == "construct"
