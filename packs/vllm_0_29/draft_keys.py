@@ -155,16 +155,16 @@ def _unlike(key: str, value: object, kind: str, readable: bool) -> Refused:
     return _wrong(key, value, kind)
 
 
-def _numeric(value: object) -> bool:
+def _numeric(value: Any) -> bool:
     try:
-        float(value)  # type: ignore[arg-type]
+        float(value)
     except (TypeError, ValueError):
         return False
     return True
 
 
-def _integral(value: object) -> bool:
-    return _numeric(value) and float(value).is_integer()  # type: ignore[arg-type]
+def _integral(value: Any) -> bool:
+    return _numeric(value) and float(value).is_integer()
 
 
 def _choice(key: str, value: object, names: frozenset[str]) -> None:
