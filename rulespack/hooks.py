@@ -36,16 +36,31 @@ class CacheDtype(msgspec.Struct, frozen=True):
     reasons: tuple[Reason, ...] = ()
 
 
+class BlockSizes(msgspec.Struct, frozen=True, kw_only=True):
+    """Block sizes in tokens and forced pages in bytes, as the configuration says once the model is built.
+
+    ``skip_page_bytes``: what caches left out of the cache dtype are padded to; ``mamba_page_bytes``: what recurrent
+    states are padded to; None where nothing is forced.
+    """
+
+    block_size: int
+    skip_page_bytes: int | None = None
+    mamba_block_size: int | None = None
+    mamba_page_bytes: int | None = None
+
+
 class LayerBackend(msgspec.Struct, frozen=True):
     """One class of owned caches and what serves it.
 
     ``caches`` are the positions of its caches in the engine's registration order; ``backend`` the attention backend's
-    name; ``cache_dtype`` the cache-dtype string the layers carry.
+    name; ``cache_dtype`` the cache-dtype string the layers carry. ``sizes`` are those of the pipeline stage that holds
+    the caches, where stages differ; None where all have what the resolution says.
     """
 
     caches: tuple[int, ...]
     backend: str
     cache_dtype: str
+    sizes: BlockSizes | None = None
 
 
 class Resolution(msgspec.Struct, frozen=True, kw_only=True):

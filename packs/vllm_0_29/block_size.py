@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from rulespack.errors import engine_refuses
+from rulespack.hooks import BlockSizes
 from rulespack.kv.pages import cdiv
 from rulespack.kv.plan import Reason
 from vllm_0_29.backend_terms import Backend, Want, element_bytes
 from vllm_0_29.backends import model_dtype, wants
 from vllm_0_29.model import STATE_LAYERS
-from vllm_0_29.rules import Sizes
 from vllm_0_29.state import aligned
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def block_size(
     layers: Sequence[LayerBackend],
     mamba: tuple[str, int | None],
     reasons: Reasons,
-) -> Sizes:
+) -> BlockSizes:
     """The block sizes the specs are made with.
 
     What was asked stays; otherwise the backends say. In a hybrid the block grows until a page of it holds a recurrent
@@ -47,7 +47,7 @@ def block_size(
     attending = [part for part in layers if _layer_class(model, part) not in STATE_LAYERS]
     served = [(rules.backends[part.backend], _want(rules, model, deployment, dtype, part)) for part in attending]
     if not served:
-        return Sizes(block_size=deployment.block_size or DEFAULT_BLOCK_SIZE, mamba_block_size=start)
+        return BlockSizes(block_size=deployment.block_size or DEFAULT_BLOCK_SIZE, mamba_block_size=start)
     if deployment.block_size is not None:
         size, because = deployment.block_size, "as asked"
     else:
@@ -56,7 +56,7 @@ def block_size(
         unusual = "" if size == DEFAULT_BLOCK_SIZE else f", as the usual {DEFAULT_BLOCK_SIZE} does not suit it"
         because = f"what {names} prefers{unusual}"
     reasons.append(Reason("block-size", size, {"asked": deployment.block_size}, because, SOURCE))
-    sizes = Sizes(block_size=size, mamba_block_size=start)
+    sizes = BlockSizes(block_size=size, mamba_block_size=start)
     if model.hybrid:
         sizes = aligned(rules, model, deployment, served[0], mode, start, size, reasons)
     if rules.skip_layers(model, deployment):
@@ -93,9 +93,9 @@ def _cover_skipped(
     deployment: Deployment,
     dtype: CacheDtype,
     first: tuple[Backend, Want],
-    sizes: Sizes,
+    sizes: BlockSizes,
     reasons: Reasons,
-) -> Sizes:
+) -> BlockSizes:
     backend, want = first
     size = sizes.block_size
     heads = max(1, model.kv_heads // deployment.tensor_parallel_size)

@@ -61,14 +61,17 @@ def canonical(rules: Rules, model: Model, deployment: Deployment, value: str) ->
     """
     changed = None
     skipped = rules.skip_layers(model, deployment)
-    for position, cls in enumerate(model.sparse):
-        own = "auto" if position == 0 and skipped and _skips_first(rules, model, cls, skipped) else value
+    built = [(cls, False) for cls in model.sparse]
+    if skipped and built and _skips_first(rules, model, model.sparse[0], skipped):
+        built.insert(0, (model.sparse[0], True))
+    for cls, plain in built:
+        dtype = "auto" if plain else value
         try:
-            name = serving(rules, model, deployment, cls, own, own, [])
+            name = serving(rules, model, deployment, cls, dtype, dtype, [])
         except Refused:
             break
-        kept = rules.backends[name].canonical(own, deployment.gpu.capability)
-        if kept != own:
+        kept = rules.backends[name].canonical(dtype, deployment.gpu.capability)
+        if kept != dtype:
             value, changed = kept, name
     return value, changed
 

@@ -107,7 +107,7 @@ def groups(rules: Rules, model: Model, deployment: Deployment, resolution: Resol
             rule, source = "equal-page-groups", PAGE_SOURCE
     widths = group_bytes([part.caches for part in parts], pages)
     whole = block_cost(widths, alignment)
-    stages = staged(owned, parts, pages, alignment, deployment.pipeline_parallel_size)
+    stages = staged(rules, owned, parts, pages, alignment, deployment.pipeline_parallel_size)
     cost = stages[0].bytes_per_block if stages else whole
     marked = rules.draft_groups(model, deployment, rule, [part.caches for part in parts])
     shown = tuple(CacheGroup(caches=part.caches, spec=part.spec, draft=i in marked) for i, part in enumerate(parts))
@@ -175,15 +175,19 @@ def _cost_because(groups: Sequence[Sequence[int]], widths: Sequence[int], alignm
 
 
 def staged(
-    owned: OwnedCaches, parts: Sequence[Part], pages: Sequence[int], alignment: int, count: int
+    rules: Rules, owned: OwnedCaches, parts: Sequence[Part], pages: Sequence[int], alignment: int, count: int
 ) -> tuple[Stage, ...] | None:
-    """Each pipeline stage's part of every group and its own block; None where there is one stage."""
+    """Each pipeline stage's part of every group and its own block, rounded up where its own caches ask for it; None
+    where there is one stage."""
     if not owned.stage_of:
         return None
     stages = []
     for stage in range(count):
         held = tuple(tuple(i for i in part.caches if owned.stage_of[i] == stage) for part in parts)
-        stages.append(Stage(held, block_cost(group_bytes(held, pages), alignment)))
+        own = alignment
+        if own > 1:
+            own = rules.block_alignment([owned.specs[owned.spec_of[i]] for caches in held for i in caches])
+        stages.append(Stage(held, block_cost(group_bytes(held, pages), own)))
     return tuple(stages)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from rulespack.errors import engine_refuses
 from rulespack.kv.plan import Reason
 from vllm_0_29.connectors import wanted_layout
+from vllm_0_29.stages import parts_of_stages
 
 if TYPE_CHECKING:
     from rulespack.deployment import Deployment
@@ -39,14 +40,20 @@ def layout(
 ) -> str:
     """The layout every backend can use: what the environment asks, else what the connector prefers, else the first.
 
-    Refused by the engine where no layout is left, or the environment asks for one that is not among them.
+    Refused by the engine where no layout is left, where pipeline stages differ in what they support, or where the
+    environment asks for one that is not among them.
     """
-    declared = []
-    for name in dict.fromkeys(part.backend for part in layers):
-        layouts = rules.backends[name].layouts(deployment.gpu.capability)
-        if layouts is not None:
-            declared.append(layouts)
-    candidates = list(rules.layouts_of_shapes(specs, _common(declared)))
+    declared = [_declared(rules, deployment, held) for held in parts_of_stages(model, deployment, layers)]
+    supported = [_common(layouts) for layouts in declared]
+    if any(layouts != supported[0] for layouts in supported):
+        raise engine_refuses(
+            "layouts-of-stages-agree",
+            "AssertionError",
+            "groups",
+            f"the pipeline stages support different KV cache layouts: {'; '.join(map(', '.join, supported))}",
+            SOURCE,
+        )
+    candidates = list(rules.layouts_of_shapes(specs, supported[0]))
     asked = deployment.env.get("VLLM_KV_CACHE_LAYOUT")
     wanted = wanted_layout(rules, model, deployment) if asked is None else None
     if asked is not None:
@@ -63,9 +70,16 @@ def layout(
         chosen, because = wanted, "the KV connector prefers it"
     else:
         chosen = candidates[0]
-        because = "the first every backend supports" if declared else "the default, as no backend declares any"
+        because = "the first every backend supports" if declared[0] else "the default, as no backend declares any"
     reasons.append(Reason("kv-cache-layout", chosen, {"candidates": candidates, "connector": wanted}, because, SOURCE))
     return chosen
+
+
+def _declared(rules: Rules, deployment: Deployment, layers: Sequence[LayerBackend]) -> list[tuple[str, ...]]:
+    """What each backend declares that does not take any layout."""
+    names = dict.fromkeys(part.backend for part in layers)
+    layouts = [rules.backends[name].layouts(deployment.gpu.capability) for name in names]
+    return [each for each in layouts if each is not None]
 
 
 def layouts_of_shapes(specs: Sequence[Spec], candidates: Sequence[str]) -> Sequence[str]:

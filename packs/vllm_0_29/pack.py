@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from weakref import ref
 
 import msgspec
+from msgspec.structs import asdict
 
 from rulespack.deployment import Deployment
 from rulespack.errors import Refused, engine_refuses, not_modelled
@@ -52,6 +53,7 @@ from vllm_0_29.pool import auto_fitted
 from vllm_0_29.rules import Rules, Settings
 from vllm_0_29.scheduler import prefix_caching
 from vllm_0_29.shards import check_shards
+from vllm_0_29.stage_sizes import stage_sizes
 from vllm_0_29.stages import PARTITION, stage_of
 from vllm_0_29.windows import windowless
 
@@ -202,7 +204,9 @@ class Pack:
             check_indexer(rules, model, deployment)
         if model.draft is not None:
             check_local_argmax(rules, model, deployment)
-        sizes = rules.block_size(rules, model, deployment, cache_dtype, backends, mamba, reasons)
+        sizes = whole = rules.block_size(rules, model, deployment, cache_dtype, backends, mamba, reasons)
+        if deployment.pipeline_parallel_size > 1:
+            backends, sizes = stage_sizes(rules, model, deployment, cache_dtype, backends, mamba, whole, reasons)
         resolved = Resolved(
             cache_dtype=cache_dtype.value,
             block_size=sizes.block_size,
@@ -256,7 +260,7 @@ class Pack:
         specs = []
         for part in backends:
             cls = model.classes[model.class_of[part.caches[0]]]
-            asked = settings
+            asked = settings if part.sizes is None else msgspec.structs.replace(settings, **asdict(part.sizes))
             if cls.draft and cls.layer_class in self.rules.configured_blocks:
                 asked = self._configured(model, deployment, settings)
             spec = self.rules.specs[cls.layer_class](self.rules, model, deployment, cls, part, asked)

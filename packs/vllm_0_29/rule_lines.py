@@ -143,10 +143,6 @@ LINES: Final[Mapping[str, Line]] = {
         fp8_block_divides=("A rank's part must hold whole blocks of an fp8 checkpoint's scales.", "check_deployment"),
         experts_for_expert_parallelism=("Expert parallelism needs a model with experts.", "check_deployment"),
         pipeline_parallel_supported=("The model class must support pipeline stages.", ""),
-        stages_attend=(
-            "A pipeline stage of states alone, in a model that attends, is not modelled.",
-            "check_deployment",
-        ),
         layer_partition_fits=("A stated partition must part the layers over the stages.", "check_deployment"),
         head_tied_on_every_stage=(
             "A class that ties its head on every pipeline stage crashes on those without one.",
@@ -309,6 +305,8 @@ LINES: Final[Mapping[str, Line]] = {
             "Tokens in a block of attention: as asked, else what the backends prefer.",
             "block_size preferred_block_size",
         ),
+        layouts_of_stages_agree=("Pipeline stages must support the same layouts.", "layout"),
+        stage_block_sizes=("Each pipeline stage resolves its blocks from the layers it holds.", "block_size"),
         skip_layer_block_size=(
             "The block grows until a page in the cache dtype covers a kernel block of a skipped layer.",
             "block_size skip_layers",

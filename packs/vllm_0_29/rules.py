@@ -13,7 +13,17 @@ import msgspec
 
 from rulespack.deployment import Deployment
 from rulespack.graph.model import ModelGraph, Positions
-from rulespack.hooks import CacheDtype, CacheGroup, Grouping, LayerBackend, OwnedCaches, Pool, Resolution, WeightLayout
+from rulespack.hooks import (
+    BlockSizes,
+    CacheDtype,
+    CacheGroup,
+    Grouping,
+    LayerBackend,
+    OwnedCaches,
+    Pool,
+    Resolution,
+    WeightLayout,
+)
 from rulespack.kv.pages import PageCount
 from rulespack.kv.plan import Reason
 from rulespack.kv.specs import Spec
@@ -37,19 +47,6 @@ class Connector(msgspec.Struct, frozen=True):
     hybrid: bool
     layout: str | None = None
     layout_spares_mla: bool = False
-
-
-class Sizes(msgspec.Struct, frozen=True, kw_only=True):
-    """Block sizes in tokens and forced pages in bytes, as the configuration says once the model is built.
-
-    ``skip_page_bytes``: what caches left out of the cache dtype are padded to; ``mamba_page_bytes``: what recurrent
-    states are padded to; None where nothing is forced.
-    """
-
-    block_size: int
-    skip_page_bytes: int | None = None
-    mamba_block_size: int | None = None
-    mamba_page_bytes: int | None = None
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,7 +146,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     # sizes
     preferred_block_size: Callable[[Rules, Sequence[tuple[Backend, Want]]], int]
     block_size: Callable[
-        [Rules, Model, Deployment, CacheDtype, Sequence[LayerBackend], tuple[str, int | None], Reasons], Sizes
+        [Rules, Model, Deployment, CacheDtype, Sequence[LayerBackend], tuple[str, int | None], Reasons], BlockSizes
     ]
     window_block_size: Callable[[Backend, Want, int, int, int | None], int]
     specs: dict[str, Callable[[Rules, Model, Deployment, CacheClass, LayerBackend, Settings], Spec]]

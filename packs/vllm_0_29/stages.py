@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rulespack.errors import engine_refuses, not_modelled
+import msgspec
+
+from rulespack.errors import engine_refuses
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rulespack.deployment import Deployment
+    from rulespack.hooks import LayerBackend
     from vllm_0_29.model import Model
 
 SOURCE = "vllm/distributed/utils.py: get_pp_indices"
@@ -90,23 +93,19 @@ def stage_of(model: Model, deployment: Deployment) -> tuple[int, ...]:
     held = [stage for stage, count in enumerate(counts) for _ in range(count)]
     if model.architecture.check_stages is not None:
         model.architecture.check_stages(model, held)
-    stage_of_cache = tuple(held[layer] for layer in model.layer_of)
-    if model.states:
-        check_states_attended(model, stage_of_cache)
-    return stage_of_cache
+    return tuple(held[layer] for layer in model.layer_of)
 
 
-def check_states_attended(model: Model, stage_of_cache: Sequence[int]) -> None:
-    """Not modelled: a stage of a hybrid that holds states and no attention. Each worker aligns blocks by the layers it
-    holds (``vllm/platforms/interface.py: Platform.update_block_size_for_backend``), so such a stage aligns none."""
-    if not model.hybrid:
-        return
-    states = {id(cls) for cls in model.states}
-    holds: dict[int, set[bool]] = {}
-    for stage, index in zip(stage_of_cache, model.class_of, strict=True):
-        holds.setdefault(stage, set()).add(id(model.classes[index]) in states)
-    bare = [stage for stage, kinds in holds.items() if kinds == {True}]
-    if bare:
-        raise not_modelled(
-            "stages-attend", f"pipeline stage {min(bare)} holds states and no attention, which is not modelled"
-        )
+def parts_of_stages(
+    model: Model, deployment: Deployment, parts: Sequence[LayerBackend]
+) -> tuple[tuple[LayerBackend, ...], ...]:
+    """What each pipeline stage holds of each part, in the order it registers them; all of it where there is one."""
+    stages = stage_of(model, deployment)
+    if not stages:
+        return (tuple(parts),)
+    held = []
+    for stage in range(deployment.pipeline_parallel_size):
+        mine = ((part, tuple(i for i in part.caches if stages[i] == stage)) for part in parts)
+        kept = [msgspec.structs.replace(part, caches=caches) for part, caches in mine if caches]
+        held.append(tuple(sorted(kept, key=lambda part: part.caches[0])))
+    return tuple(held)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from rulespack.errors import engine_refuses
 from rulespack.graph.state import StateTensor, Uneven, state_tensors
+from rulespack.hooks import BlockSizes
 from rulespack.kv.pages import cdiv
 from rulespack.kv.plan import Reason
 from rulespack.kv.specs import Spec
@@ -14,7 +15,6 @@ from vllm_0_29.backend_terms import element_bytes
 from vllm_0_29.backends import model_dtype
 from vllm_0_29.drafts import speculative_tokens
 from vllm_0_29.model import REPLICATED_STATE
-from vllm_0_29.rules import Sizes
 from vllm_0_29.scheduler import chunked_prefill, prefix_caching
 
 if TYPE_CHECKING:
@@ -153,12 +153,12 @@ def aligned(
     start: int | None,
     size: int,
     reasons: Reasons,
-) -> Sizes:
+) -> BlockSizes:
     """A hybrid's block sizes: an attention block grows until its page holds a state, and the state is padded to it."""
     backend, want = first
     state = max(rules.state_page_bytes(rules, model, deployment, cls) for cls in model.states)
     if state == 0:
-        return Sizes(block_size=size, mamba_block_size=start)
+        return BlockSizes(block_size=size, mamba_block_size=start)
     token = token_bytes(rules, model, deployment, backend, want)
     step = max(backend.kernel(want).smallest, size)
     if model.mla:
@@ -180,7 +180,7 @@ def aligned(
     reasons.append(
         Reason("hybrid-block-size", size, {"state_bytes": state, "bytes_per_token": token}, because, ALIGN_SOURCE)
     )
-    return Sizes(block_size=size, mamba_block_size=mamba, mamba_page_bytes=None if page == state else page)
+    return BlockSizes(block_size=size, mamba_block_size=mamba, mamba_page_bytes=None if page == state else page)
 
 
 def token_bytes(rules: Rules, model: Model, deployment: Deployment, backend: Backend, want: Want) -> int:

@@ -98,13 +98,35 @@ def test_a_release_that_stops_after_its_groups_has_parted_them_over_the_stages(r
 
 
 @pytest.mark.parametrize("release", RELEASES)
-@pytest.mark.parametrize(("model", "bare"), [("jamba-v0.1", 8), ("nvidia-nemotron-3-nano-30b-a3b-bf16", 8)])
-def test_a_stage_of_states_alone_is_not_modelled(release: str, model: str, bare: int) -> None:
-    engine, graph = rulespack.engine(release), rulespack.load_model(model)
-    assert engine.plan(graph, Deployment(pipeline_parallel_size=2)).stages is not None
-    with pytest.raises(Refused, match="holds states and no attention") as error:
-        engine.plan(graph, Deployment(pipeline_parallel_size=bare))
-    assert (error.value.by, error.value.rule) == ("pack", "stages-attend")
+def test_a_stage_of_states_alone_aligns_nothing(release: str) -> None:
+    """Of eight stages of Jamba every other one holds no attention: its states keep the block they start from, and the
+    engine goes on with the first stage's."""
+    engine, graph = rulespack.engine(release), rulespack.load_model("jamba-v0.1")
+    whole = engine.plan(graph, Deployment(pipeline_parallel_size=2))
+    answer = engine.plan(graph, Deployment(pipeline_parallel_size=8))
+    assert answer.stages is not None
+    states = {spec.block_size: spec.page_size_bytes for spec in answer.specs if spec.type == "MambaSpec"}
+    aligned = whole.resolved.block_size
+    assert states == {16: 311_296, aligned: whole.specs[0].page_size_bytes}
+    assert (answer.resolved.block_size, answer.resolved.scheduler_block_size) == (16, aligned)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_stages_that_begin_with_another_kernel_have_blocks_of_their_own(release: str) -> None:
+    graph = rulespack.load_model("qwen3-8b")
+    answer = rulespack.engine(release).plan(
+        graph, Deployment(pipeline_parallel_size=3, kv_cache_dtype="turboquant_4bit_nc", max_model_len=2048)
+    )
+    assert answer.stages is not None
+    assert [stage.bytes_per_block for stage in answer.stages] == [1_048_576, 524_288, 524_288]
+    assert {spec.block_size for spec in answer.specs} == {32, 64}
+
+
+def test_stages_that_support_other_layouts_crash() -> None:
+    graph = rulespack.load_model("minimax-m3-full")
+    with pytest.raises(Refused, match="stages support different KV cache layouts") as error:
+        rulespack.engine("0.31.0").plan(graph, Deployment(gpu="B200", kv_cache_dtype="fp8", pipeline_parallel_size=2))
+    assert (error.value.by, error.value.type, error.value.stage) == ("engine", "AssertionError", "groups")
 
 
 @pytest.mark.parametrize("release", RELEASES)
