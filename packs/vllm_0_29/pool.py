@@ -47,6 +47,7 @@ def pool(
     """
     length = resolution.resolved.max_model_len
     check_stages_hold(grouping)
+    check_block_at_hand(deployment, grouping, pages, length)
     check_counted(pages)
     blocks = [count.at(length) for count in pages]
     reasons: list[Reason] = []
@@ -160,6 +161,25 @@ def check_counted(pages: Sequence[PageCount]) -> None:
             )
 
 
+def check_block_at_hand(deployment: Deployment, grouping: Grouping, pages: Sequence[PageCount], length: int) -> None:
+    """Refused by the engine where the memory of a stage holds no block beside the null block; asked before it counts
+    what a request needs."""
+    if not memory_stated(deployment):
+        return
+    for cost in costs(grouping):
+        available = at_hand(deployment, cost)
+        if available <= cost:
+            counted = all(count.error is None for count in pages)
+            told = remedy(deployment, grouping, pages, length) if counted else "state more memory"
+            raise engine_refuses(
+                "memory-for-blocks",
+                "ValueError",
+                "groups",
+                f"{available} bytes hold no block beside the null block; {told}",
+                CHECK_SOURCE,
+            )
+
+
 def check_memory(
     deployment: Deployment, grouping: Grouping, pages: Sequence[PageCount], needed: int, length: int
 ) -> int | None:
@@ -173,14 +193,6 @@ def check_memory(
     for cost in costs(grouping):
         available = at_hand(deployment, cost)
         usable = available - cost
-        if usable <= 0:
-            raise engine_refuses(
-                "memory-for-blocks",
-                "ValueError",
-                "groups",
-                f"{available} bytes hold no block beside the null block; {remedy(deployment, grouping, pages, length)}",
-                CHECK_SOURCE,
-            )
         if needed * cost > usable:
             raise engine_refuses(
                 "memory-for-one-request",

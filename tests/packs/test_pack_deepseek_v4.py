@@ -76,6 +76,8 @@ def test_a_block_without_a_compressed_entry_crashes_the_count(release: str) -> N
     assert (stopped.type, stopped.stage) == ("ZeroDivisionError", "groups")
     assert stopped.plan is not None
     assert [group.pages.error is None for group in stopped.plan.groups] == [True, True, False, True, True]
+    bare = refusal(release, kv_cache_dtype="fp8", block_size=64, num_gpu_blocks_override=1)
+    assert (bare.type, bare.rule) == ("ValueError", "memory-for-blocks")  # no block at hand is noticed before the count
 
 
 def test_windows_cannot_be_counted_under_decode_context_parallelism(release: str) -> None:
