@@ -110,3 +110,16 @@ def test_a_sparse_layer_that_is_skipped_keeps_the_one_record_its_backend_has(rel
     assert {spec.cache_dtype for spec in answer.specs if spec.head_size == 576} == {"fp8_ds_mla"}
     if dtype == "int8_per_token_head":
         assert refused(release, graph, **stated).stage == "construct"
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize(
+    ("model", "cost"), [("deepseek-v3.2", 6_216_192), ("glm-5", 7_930_880), ("hy4-preview", 3_087_360)]
+)
+def test_a_first_sparse_layer_that_is_skipped_leaves_the_others_their_record(
+    release: str, model: str, cost: int
+) -> None:
+    stated = {"kv_cache_dtype": "fp8", "kv_cache_dtype_skip_layers": ["0"], "max_model_len": 4096}
+    answer = plan(release, rulespack.load_model(model), **stated)
+    assert answer.resolved.cache_dtype == "fp8_ds_mla"
+    assert answer.bytes_per_block == cost
