@@ -10,26 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from rulespack.errors import not_modelled
 from vllm_0_29.backend_terms import Kernel, handed
 from vllm_0_29.model import Architecture, CacheName, DraftNames
 from vllm_0_29.specs import Builder, plain_index, plain_keys_values
 
 if TYPE_CHECKING:
-    from rulespack.deployment import Deployment
-    from vllm_0_29.model import Model
+    pass
 
 INDEX, MAIN = "MiniMaxM3IndexerCache", "MiniMaxM3SparseAttention"
-
-
-def check(model: Model, deployment: Deployment) -> None:
-    """Each pipeline stage asks its own first layer for the block size, and stages that disagree are not modelled."""
-    if deployment.pipeline_parallel_size > 1 and deployment.block_size is None:
-        raise not_modelled(
-            "stages-share-block-size",
-            "the first stage starts with an ordinary layer and the others with sparse ones, which prefer another block "
-            "size; state block_size",
-        )
 
 
 #: In the order a layer registers its caches; a layer without an index attends as usual.
@@ -38,7 +26,6 @@ ARCHITECTURES: Final = {
         prefix="language_model.model.layers.",
         caches={"index": CacheName(".self_attn.attn.index_cache", INDEX), "kv": CacheName(".self_attn.attn")},
         indexed={"kv": MAIN},
-        check=check,
         draft_names=DraftNames(counted_on=False),
     ),
 }

@@ -131,10 +131,6 @@ LINES: Final[Mapping[str, Line]] = {
     ),
     **topic(
         PARALLEL,
-        stages_share_block_size=(
-            "Stages whose first layers prefer other block sizes are not modelled.",
-            "architectures.MiniMaxM3SparseForConditionalGeneration",
-        ),
         heads_divide=("The ranks must share the query heads evenly.", "check_deployment"),
         kv_heads_divide=("The ranks must share or copy the KV heads evenly.", "specs.Attention"),
         kv_heads_replicate=("A class that cannot copy KV heads takes no more ranks than there are.", "specs.Attention"),

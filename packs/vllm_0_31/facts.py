@@ -23,9 +23,7 @@ KIMI_K3: Final = msgspec.structs.replace(
     state_size_heeds_flag=True,
 )
 KIMI_LINEAR: Final = msgspec.structs.replace(earlier.ARCHITECTURES["KimiLinearForCausalLM"], state_size_heeds_flag=True)
-MINIMAX_M3: Final = "MiniMaxM3SparseForConditionalGeneration"
 ARCHITECTURES: Final = earlier.ARCHITECTURES | {
-    MINIMAX_M3: msgspec.structs.replace(earlier.ARCHITECTURES[MINIMAX_M3], check=None),
     "KimiK3ForConditionalGeneration": KIMI_K3,
     "KimiLinearForCausalLM": KIMI_LINEAR,
     "Qwen3VLMoeForConditionalGeneration": earlier.NESTED_MODEL,

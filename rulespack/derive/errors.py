@@ -32,3 +32,11 @@ class NotTranslated(InvalidConfig):
     """A configuration that is no mistake of its author's: an architecture or a key no family here translates."""
 
     unmodelled = True
+
+
+class Inconsistent(InvalidConfig):
+    """Keys of the right kinds that do not hang together, or a value no such model has.
+
+    In a vendor's file that is a mistake. Laid over one it is beyond us: an engine lays its overrides over a
+    configuration that its class has already checked and completed, and may go on with what no file could say.
+    """

@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from rulespack.derive.document import describe
-from rulespack.derive.errors import InvalidConfig, NotTranslated
+from rulespack.derive.errors import Inconsistent, InvalidConfig, NotTranslated
 
 _ABSENT: Final = object()
 #: No count or size in a model configuration is anywhere near this.
@@ -83,9 +83,9 @@ class Section:
         raise error(self._origin.file, path, problem, self._origin.architecture)
 
     def refuse(self, key: str, problem: str) -> NoReturn:
-        """Raise InvalidConfig about ``key`` of this object."""
+        """Raise Inconsistent, an InvalidConfig, about ``key`` of this object."""
         self._get(key)
-        self._fail(self._locate(key), problem)
+        self._fail(self._locate(key), problem, Inconsistent)
 
     def untranslated(self, key: str, problem: str) -> NoReturn:
         """Raise NotTranslated about ``key`` of this object: right as it stands, and beyond us."""

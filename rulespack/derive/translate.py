@@ -11,7 +11,7 @@ import msgspec
 from rulespack.derive.assemble import assemble
 from rulespack.derive.config import open_config, read_config, respelt
 from rulespack.derive.document import Document, read_document
-from rulespack.derive.errors import InvalidConfig, NotTranslated
+from rulespack.derive.errors import Inconsistent, InvalidConfig, NotTranslated
 from rulespack.derive.families import families
 from rulespack.graph.canonical import canonical_json
 from rulespack.graph.model import ModelGraph
@@ -40,7 +40,8 @@ def translate(path: Path, name: str | None = None, overrides: Mapping[str, Any] 
         return _translated(msgspec.structs.replace(document, data=data, overrides=said), name)
     except InvalidConfig as error:  # which of the two is at fault only their reader can tell
         file = f"{error.file} with hf_overrides"
-        raise type(error)(file, error.path, error.problem, error.architecture, error.line) from None
+        kind = NotTranslated if isinstance(error, Inconsistent) else type(error)
+        raise kind(file, error.path, error.problem, error.architecture, error.line) from None
 
 
 def _translated(document: Document, name: str | None) -> Translation:

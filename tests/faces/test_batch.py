@@ -320,3 +320,18 @@ def test_an_override_that_no_configuration_can_have_names_its_key() -> None:
     told = error({**QUESTION, "deployment": {"hf_overrides": {"num_attention_heads": "many"}}})
     assert told["type"] == "InvalidConfig"
     assert "num_attention_heads" in told["message"]
+
+
+@pytest.mark.parametrize(
+    ("model", "overrides"),
+    [
+        ("glm-5.2", {"num_hidden_layers": 10}),
+        ("qwen3-next-80b-a3b-instruct", {"full_attention_interval": 2}),
+        ("kimi-linear-48b-a3b-instruct", {"num_hidden_layers": 8}),
+    ],
+)
+def test_overrides_that_no_file_could_state_are_refused_by_the_pack(model: str, overrides: dict[str, Any]) -> None:
+    """The engine lays them over a configuration that is checked and completed by then, and plans with some of them."""
+    answer = ask({**QUESTION, "model": model, "deployment": {"hf_overrides": overrides}})
+    assert answer["refused"]["by"] == "pack"
+    assert next(iter(overrides)) in answer["refused"]["reason"] or "layers" in answer["refused"]["reason"]
