@@ -62,7 +62,7 @@ def _questions(options: argparse.Namespace, stated: Mapping[str, Any]) -> list[Q
     """Each model under each deployment; a deployment that names its model is for that one alone."""
     from rulespack.catalog import locate
     from rulespack.cli.deployments import Named, check_models, load_deployments
-    from rulespack.diff import Question, catalog_models
+    from rulespack.diff import Question, catalog_graph, catalog_models
     from rulespack.shelf import asked_graph
 
     if options.deployments is None:
@@ -77,12 +77,13 @@ def _questions(options: argparse.Namespace, stated: Mapping[str, Any]) -> list[Q
             *(catalog_models() if None in meant else []),
             *(each.model for each in named if each.model is not None),
         ]
+    graph_of = asked_graph if options.models else catalog_graph
     questions: list[Question] = []
     known: dict[str, str] = {}
     for file, model in {locate(model).resolve(): model for model in models}.items():
         for each, its_file in zip(named, meant, strict=True):
             if its_file is None or its_file == file:
-                graph = asked_graph(model, each.deployment)
+                graph = graph_of(model, each.deployment)
                 if (other := known.setdefault(graph.name, model)) != model:
                     raise Usage(f"{other} and {model} are both called {graph.name}: compare them one at a time")
                 questions.append(Question(graph, each.deployment, each.name))

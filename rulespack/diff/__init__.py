@@ -8,7 +8,7 @@
 [('resolved.block_size', 16, 64)]
 """
 
-from rulespack.diff.comparison import TOKENS, Question, catalog_models, compare, compare_questions
+from rulespack.diff.comparison import TOKENS, Question, catalog_graph, catalog_models, compare, compare_questions
 from rulespack.diff.model import (
     STATUSES,
     AcceptsChange,
@@ -39,6 +39,7 @@ __all__ = [
     "Refusal",
     "RequestChange",
     "Status",
+    "catalog_graph",
     "catalog_models",
     "compare",
     "compare_questions",

@@ -16,7 +16,7 @@ from rulespack.diff.model import Answer, Change, Comparison, Pair, Refusal, Stat
 from rulespack.diff.plans import cache_changes, changes, renamed, requests
 from rulespack.diff.reasons import reason_changes
 from rulespack.engine import Engine, engine
-from rulespack.errors import BadDeployment, Refused
+from rulespack.errors import BadDeployment, Refused, RulespackError
 from rulespack.graph.model import ModelGraph
 from rulespack.kv.plan import read_length
 from rulespack.releases import DEFAULT_ENGINE, resolve
@@ -68,8 +68,9 @@ def compare(
         asked = catalog_models()
     else:
         asked = models if isinstance(models, Iterable) and not isinstance(models, str) else [models]
+    graph_of = catalog_graph if models is None else asked_graph
     questions = [
-        Question(model if isinstance(model, ModelGraph) else asked_graph(model, deployment), deployment, name)
+        Question(model if isinstance(model, ModelGraph) else graph_of(model, deployment), deployment, name)
         for model in asked
         for name, deployment in named.items()
     ]
@@ -79,6 +80,17 @@ def compare(
 def catalog_models() -> list[str]:
     """The names of the catalog's models that are served by themselves: all but those that draft for another."""
     return [name for name in names() if shelf().get(name).globals_.draft is None]
+
+
+def catalog_graph(model: str | Path, deployment: Deployment) -> ModelGraph:
+    """As :func:`~rulespack.shelf.asked_graph`, but a model that no family translates under the deployment's
+    ``hf_overrides`` comes as it stands, which packs refuse: one of many does not stop a comparison of all."""
+    try:
+        return asked_graph(model, deployment)
+    except RulespackError as error:
+        if not error.unmodelled:
+            raise
+        return shelf().get(model)
 
 
 def compare_questions(

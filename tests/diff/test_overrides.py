@@ -165,3 +165,13 @@ def test_a_graph_under_overrides_is_asked_with_them_or_not_at_all() -> None:
         assert caught.value.by == "pack"
     plan = rulespack.engine("0.31.0").plan(graph, Deployment(hf_overrides={"num_hidden_layers": 10}))
     assert len(plan.caches) == 10
+
+
+def test_a_model_that_cannot_take_the_overrides_does_not_stop_a_comparison_of_all() -> None:
+    overrides = {"num_hidden_layers": 8}
+    comparison = compare("0.29.0", "0.31.0", None, {"cut": {"hf_overrides": overrides}})
+    statuses = {pair.model: pair.status for pair in comparison.pairs}
+    assert statuses["qwen3-14b"] != "not-modelled"
+    assert statuses["kimi-linear-48b-a3b-instruct"] == "not-modelled"  # its lists name twenty-seven layers
+    with pytest.raises(rulespack.RulespackError, match="do not name each of 8 layers"):
+        compare("0.29.0", "0.31.0", ["kimi-linear-48b-a3b-instruct"], {"cut": {"hf_overrides": overrides}})
