@@ -34,6 +34,8 @@ SCALED_METHODS = frozenset({"fp8", "modelopt", "modelopt_fp4", "modelopt_mxfp8"}
 #: Names that, as ``attention_config.backend``, choose MiniMax M3's decode kernel and no backend.
 MSA_ALIASES: Final = ("CUTLASS_MSA", "TRITON_MSA")
 
+#: Layer classes that select by the engine's cache dtype, before they look whether they are skipped.
+SELECT_AT_FIRST = frozenset({"ChunkedLocalAttention", "CrossAttention"})
 #: Layer classes that ask the selector; any other is handed its backend by the model.
 SELECTING = frozenset({"Attention", "ChunkedLocalAttention", "MLAAttention"})
 
@@ -64,7 +66,7 @@ def select_backends(
             parts = _parted(model, cls, caches, skipped, layers)
         for part, kept in parts:
             layer_dtype = kept
-            selecting = value if cls.layer_class == "ChunkedLocalAttention" else layer_dtype
+            selecting = value if cls.layer_class in SELECT_AT_FIRST else layer_dtype
             name = serving(rules, model, deployment, cls, selecting, value, reasons, own)
             if skipped and kept == "auto" and is_sparse(cls):  # what a skipped layer's backend makes of it
                 layer_dtype = rules.backends[name].canonical(kept, deployment.gpu.capability)

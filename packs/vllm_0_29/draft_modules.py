@@ -163,15 +163,6 @@ def separate_draft(rules: Rules, model: Model, draft: ModelGraph, method: str, d
         raise not_modelled("architecture-modelled", f"{name} is not modelled as a draft for vLLM {rules.release}")
     facts = draft.globals_.draft
     default = facts.num_spec_tokens if facts is not None and method in rules.drafts_state_tokens else None
-    counted = default is not None or (deployment.speculative_config or {}).get("num_speculative_tokens") is not None
-    if counted and method == "dspark" and facts is not None and not facts.markov_head:
-        raise engine_refuses(
-            "draft-markov-rank",
-            "AttributeError",
-            "construct",
-            f"the draft {draft.name} does not say markov_rank where the release reads it",
-            "vllm/model_executor/models: the DSpark draft classes",
-        )
     offset = 0 if method == "draft_model" else model.num_layers
     count = len(layers(draft))
     # A whole model is cut into the target's stages, of which the last alone drafts.
@@ -182,6 +173,7 @@ def separate_draft(rules: Rules, model: Model, draft: ModelGraph, method: str, d
         made,
         non_causal=facts is not None and facts.non_causal,
         separate=True,
+        headless=method == "dspark" and facts is not None and not facts.markov_head,
         vocabulary=draft.globals_.vocab_size,
     )
 

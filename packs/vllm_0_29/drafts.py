@@ -148,6 +148,18 @@ def check_stages(rules: Rules, model: Model, deployment: Deployment) -> None:
         )
 
 
+def check_head(model: Model) -> None:
+    """Refused by the engine where a DSpark draft does not say its Markov rank, once the draft is built."""
+    if model.draft is not None and model.draft.headless:
+        raise engine_refuses(
+            "draft-markov-rank",
+            "AttributeError",
+            "construct",
+            f"the draft of {model.name} does not say markov_rank where the release reads it",
+            "vllm/model_executor/models: the DSpark draft classes",
+        )
+
+
 def check_inner_states(rules: Rules, model: Model, deployment: Deployment) -> None:
     """Refused by the engine where the target's class does not hand out its inner hidden states, and the draft reads
     them; or not from one pipeline stage to the next."""

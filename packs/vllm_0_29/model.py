@@ -204,9 +204,9 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     """A drafter: its method, and what its module registers after the target's caches.
 
     ``modules`` is how many prediction modules run one after another; ``default_tokens`` what is drafted where the
-    deployment does not say; ``separate``: a checkpoint of its own. ``experts`` and ``quantization`` are the module's.
-    ``heads`` are its attention's, ``shards`` what tensor parallelism divides of it, ``vocabulary`` that of a checkpoint
-    of its own.
+    deployment does not say; ``separate``: a checkpoint of its own, ``headless``: which does not state its Markov head.
+    ``experts`` and ``quantization`` are the module's. ``heads`` are its attention's, ``shards`` what tensor parallelism
+    divides of it, ``vocabulary`` that of a checkpoint of its own.
     """
 
     method: str
@@ -216,6 +216,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     modules: int = 1
     non_causal: bool = False
     separate: bool = False
+    headless: bool = False
     experts: int = 0
     quantization: Quantization | None = None
     heads: int = 0

@@ -38,6 +38,7 @@ from vllm_0_29.draft_layers import TAKEN_FOR_STATED
 from vllm_0_29.draft_modules import drafted, read_draft, run_method
 from vllm_0_29.drafts import (
     WITHOUT_DRAFT,
+    check_head,
     check_inner_states,
     check_slots,
     draft_reason,
@@ -204,6 +205,7 @@ class Pack:
             check_indexer(rules, model, deployment)
         if model.draft is not None:
             check_local_argmax(rules, model, deployment)
+            check_head(model)
         sizes = whole = rules.block_size(rules, model, deployment, cache_dtype, backends, mamba, reasons)
         if deployment.pipeline_parallel_size > 1:
             backends, sizes = stage_sizes(rules, model, deployment, cache_dtype, backends, mamba, whole, reasons)

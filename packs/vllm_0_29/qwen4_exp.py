@@ -146,7 +146,7 @@ def raw_key_spec(
         raise engine_refuses(
             "qsa-block-holds-groups",
             "AssertionError",
-            "construct",
+            "specs",
             f"a ring of {ring} keys does not divide the block of {settings.block_size} tokens",
             "vllm/models/qwen4_exp/common/qsa_cache.py: QSAKeyStateCache.get_kv_cache_spec",
         )

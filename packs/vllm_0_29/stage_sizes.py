@@ -39,7 +39,7 @@ def stage_sizes(
     if all(sizes == whole for sizes, each in zip(found, held, strict=True) if each):
         return parts, whole
     cut = [msgspec.structs.replace(part, sizes=sizes) for sizes, each in zip(found, held, strict=True) for part in each]
-    sizes = {f"stage {stage}": sizes.block_size for stage, sizes in enumerate(found)}
+    sizes = {f"stage_{stage}": sizes.block_size for stage, sizes in enumerate(found)}
     because = "each pipeline stage resolves its blocks from the layers it holds; the engine goes on with the first's"
     reasons.append(Reason("stage-block-sizes", found[0].block_size, sizes, because, SOURCE))
     return tuple(sorted(cut, key=lambda part: part.caches[0])), found[0]

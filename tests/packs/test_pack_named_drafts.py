@@ -98,3 +98,15 @@ def test_a_count_that_nobody_states_is_missed_before_the_draft_is_built() -> Non
     with pytest.raises(Refused) as caught:
         rulespack.engine("0.29.0").plan(rulespack.load_model("qwen3-8b"), Deployment(speculative_config=speculation))
     assert (caught.value.type, caught.value.stage) == ("ValidationError", "config")
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_draft_without_its_markov_rank_is_missed_after_every_configuration(release: str) -> None:
+    draft = "qwen3.6-27b-dspark-specforge"
+    assert refused(release, "qwen3.5-27b", draft, method="dspark")[1:3] == ("AttributeError", "construct")
+    speculation = {"method": "dspark", "model": draft, "num_speculative_tokens": 1}
+    with pytest.raises(Refused) as caught:
+        rulespack.engine(release).plan(
+            rulespack.load_model("qwen3.5-27b"), Deployment(tensor_parallel_size=16, speculative_config=speculation)
+        )
+    assert (caught.value.type, caught.value.stage) == ("ValidationError", "config")
