@@ -14,6 +14,7 @@ from rulespack.graph.model import (
     GEMM,
     Attention,
     Cache,
+    Gather,
     GroupedGEMM,
     ModelGraph,
     Multimodal,
@@ -229,7 +230,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
 
     ``names``, ``class_of`` and ``layer_of`` run over the owned caches in registration order. ``heads`` and
     ``kv_heads`` are those the configuration counts, before tensor parallelism; ``head_size`` the widest of its layers.
-    ``output_groups`` are the groups a grouped output projection (``wo_a``) has, 1 without one; ``shared`` pairs each
+    ``output_groups`` are the groups a grouped output projection (``wo_a``) has, 1 without one; ``hash_heads`` the heads
+    a table of n-grams is split by, 0 without one; ``shared`` pairs each
     layer that reads another's cache with that layer. ``states`` are the classes of recurrent state among ``classes``,
     ``sparse`` those that keep the context of sparse attention. ``tied_head``: the head reads the vocabulary table.
     ``shards`` are what tensor parallelism divides. ``first_draft`` is the position of the draft's first cache.
@@ -257,6 +259,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     multimodal: Multimodal | None
     soft_cap: bool
     output_groups: int
+    hash_heads: int
     shared: tuple[tuple[int, int], ...]
     states: tuple[CacheClass, ...]
     sparse: tuple[CacheClass, ...]
@@ -337,6 +340,9 @@ def read_model(graph: ModelGraph, architectures: Mapping[str, Architecture]) -> 
                 if widest is not None and isinstance(node, GEMM) and node.role == "wo_a"
             ),
             1,
+        ),
+        hash_heads=max(
+            (node.rows_per_token for node in nodes if isinstance(node, Gather) and node.shard == "heads"), default=0
         ),
         states=tuple(cls for cls in found if cls.layer_class in STATE_LAYERS),
         sparse=tuple(cls for cls in found if is_sparse(cls)),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from rulespack.errors import Refused, engine_refuses
+from rulespack.errors import Refused, engine_refuses, not_modelled
 from rulespack.kv.pages import cdiv
 from rulespack.kv.specs import DTYPE_BYTES, Spec, attention_spec
 from vllm_0_29.backend_terms import BLHNC, BLNHC, Kernel, handed
@@ -18,6 +18,7 @@ from vllm_0_29.backends import model_dtype
 from vllm_0_29.block_size import DEFAULT_BLOCK_SIZE
 from vllm_0_29.drafts import speculative_tokens
 from vllm_0_29.model import REPLICATED_STATE, Architecture, CacheName, DraftNames, StateFacts
+from vllm_0_29.shards import splits_tokens
 from vllm_0_29.specs import Builder, plain_index, plain_keys_values
 from vllm_0_29.state import state_spec
 
@@ -53,6 +54,16 @@ def check(model: Model, deployment: Deployment) -> None:
             "config",
             "the n-gram embedding needs the tokens themselves, which only the first pipeline stage has",
             CONFIG_SOURCE,
+        )
+    if splits_tokens(deployment):
+        if deployment.all2all_backend == "deepep_v2":  # the releases differ in it
+            raise not_modelled("qwen4-whole-tokens-modelled", "deepep_v2 is not modelled for Qwen4Exp")
+        raise engine_refuses(
+            "qwen4-whole-tokens",
+            "NotImplementedError",
+            "construct",
+            "the hyper-connections of Qwen4Exp do not go with tokens split over the ranks of its experts",
+            "vllm/models/qwen4_exp/nvidia/model.py: Qwen4ExpDecoderLayer.__init__",
         )
     if model.draft is not None and model.draft.method not in DRAFTS_BY:
         raise engine_refuses(

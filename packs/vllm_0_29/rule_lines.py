@@ -131,6 +131,14 @@ LINES: Final[Mapping[str, Line]] = {
     ),
     **topic(
         PARALLEL,
+        qwen4_whole_tokens=(
+            "Qwen 4 takes no tokens split over the ranks of its experts.",
+            "architectures.Qwen4ExpForConditionalGeneration",
+        ),
+        qwen4_whole_tokens_modelled=(
+            "Whether an all-to-all backend splits Qwen 4's tokens is modelled where the releases agree.",
+            "architectures.Qwen4ExpForConditionalGeneration",
+        ),
         heads_divide=("The ranks must share the query heads evenly.", "check_deployment"),
         kv_heads_divide=("The ranks must share or copy the KV heads evenly.", "specs.Attention"),
         kv_heads_replicate=("A class that cannot copy KV heads takes no more ranks than there are.", "specs.Attention"),

@@ -32,6 +32,10 @@ MERGED: Final = {"gate_up_proj": 2, "shared_gate_up_proj": 2}
 SHARED: Final = frozenset({"shared_gate_up_proj", "shared_down_proj"})
 
 
+#: All-to-all backends that send whole tokens.
+WHOLE_TOKENS: Final = frozenset({"flashinfer_all2allv", "flashinfer_nvlink_two_sided"})
+
+
 class Shard(msgspec.Struct, frozen=True):
     """One dimension the ranks share: the role it belongs to, its size, the block its scales cover (None: no blocks),
     and whether it is an expert's, which expert parallelism leaves whole, or ``rounded`` up to whole blocks a rank."""
@@ -108,6 +112,13 @@ def check_shards(vocabulary: int, shards: tuple[Shard, ...], deployment: Deploym
                 f"{shard.role}: {shard.size // ranks} on a rank cuts the {shard.block} that share an fp8 scale",
                 BLOCK_SOURCE,
             )
+
+
+def splits_tokens(deployment: Deployment) -> bool:
+    """Whether each rank takes its own part of the tokens of a mixture of experts
+    (``vllm/config/parallel.py: ParallelConfig.use_sequence_parallel_moe``), under a backend that can."""
+    shared = deployment.tensor_parallel_size > 1 and deployment.data_parallel_size > 1
+    return shared and deployment.enable_expert_parallel and deployment.all2all_backend not in WHOLE_TOKENS
 
 
 def rounds_up(shards: tuple[Shard, ...], ranks: int) -> bool:

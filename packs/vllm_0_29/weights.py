@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rulespack.graph.model import GroupedGEMM, ModelGraph
+from rulespack.graph.model import GEMM, GroupedGEMM, ModelGraph
 from rulespack.hooks import WeightLayout
 from vllm_0_29.quantization import quantizes_anew
-from vllm_0_29.shards import rounds_up
+from vllm_0_29.shards import rounds_up, splits_tokens
 from vllm_0_29.stages import layers_of_stages
 
 if TYPE_CHECKING:
@@ -50,6 +50,15 @@ UNCHECKED: Final = frozenset(
     """.split()
 )
 
+#: Classes whose dense layers every rank holds whole where the experts' tokens are split: nothing is said about them
+#: there (``is_sequence_parallel`` of the dense layers in ``vllm/models/{deepseek_v32,kimi_k3}/nvidia/model.py``).
+WHOLE_WHEN_SPLIT: Final = frozenset(
+    """
+    DeepseekV32ForCausalLM Glm5NextForConditionalGeneration GlmMoeDsaForCausalLM KimiK3ForConditionalGeneration
+    KimiLinearForCausalLM
+    """.split()
+)
+
 #: The least inner dimension of an expert on each of the tensor-parallel ranks that share it
 #: (``vllm/models/kimi_k3/nvidia/model.py: KimiMoE``).
 LEAST_EXPERT_INNER: Final = {"KimiLinearForCausalLM": 256, "KimiK3ForConditionalGeneration": 256}
@@ -62,6 +71,8 @@ def weight_layout(rules: Rules, model: Model, graph: ModelGraph, deployment: Dep
     if quantizes_anew(model, deployment):
         return None
     if deployment.dtype not in SIXTEEN_BITS or not ARGUMENTS.isdisjoint(deployment.stated):
+        return None
+    if model.architecture_name in WHOLE_WHEN_SPLIT and splits_tokens(deployment) and _has_dense_layers(graph):
         return None
     if rounds_up(model.shards, deployment.tensor_parallel_size):
         return None
@@ -78,6 +89,15 @@ def weight_layout(rules: Rules, model: Model, graph: ModelGraph, deployment: Dep
         least_expert_inner=least,
         expert_inner_multiple=inner,
         expert_outer_multiple=outer,
+    )
+
+
+def _has_dense_layers(graph: ModelGraph) -> bool:
+    """Whether some layer has a dense MLP where others have experts."""
+    return any(
+        any(isinstance(node, GEMM) and node.role == "down_proj" for node in kind.nodes)
+        and not any(isinstance(node, GroupedGEMM) for node in kind.nodes)
+        for kind in graph.layer_kinds
     )
 
 

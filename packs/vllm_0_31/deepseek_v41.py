@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from rulespack.errors import Refused, engine_refuses, not_modelled
+from rulespack.kv.pages import cdiv
 from rulespack.kv.specs import DTYPE_BYTES, Spec, attention_spec
 from vllm_0_29.attention_config import packed_key_bytes
 from vllm_0_29.backend_terms import BLHNC, BLNHC, Kernel, handed
@@ -34,13 +35,35 @@ MAIN, INDEX, WINDOW, RING = "DeepseekV41Main", "DeepseekV41Indexer", "DeepseekV4
 
 
 def check(model: Model, deployment: Deployment) -> None:
-    """Ranks that split an output group are not modelled, but where the attention class crashes for want of one."""
-    ranks = deployment.tensor_parallel_size
+    """Refused by the engine where a rank has no head of the n-gram table, unless the attention class crashes before
+    for want of an output group; ranks that split one are not modelled, nor are tables over several replicas, whose
+    number on a node decides."""
+    ranks, replicas = deployment.tensor_parallel_size, deployment.data_parallel_size
+    if deployment.gpu.family != 10 or ranks <= model.output_groups:
+        if _leaves_ranks_bare(model.hash_heads, ranks):
+            raise engine_refuses(
+                "deepseek-v41-hash-heads",
+                "AssertionError",
+                "construct",
+                f"{model.hash_heads} heads of the n-gram table leave some of {ranks} ranks none",
+                "vllm/models/deepseek_v41/common/engram.py: ParallelEngramEmbedding.__init__",
+            )
+        if replicas > 1 and _leaves_ranks_bare(model.hash_heads, ranks * replicas):
+            raise not_modelled(
+                "deepseek-v41-hash-heads-modelled",
+                f"{model.hash_heads} heads of the n-gram table over {replicas} replicas of {ranks} ranks: how many "
+                "share a node decides, and is not modelled",
+            )
     if model.output_groups % ranks == 0 or (ranks > model.output_groups and deployment.gpu.family == 10):
         return
     raise not_modelled(
         "deepseek-v41-output-groups", f"{model.output_groups} output groups over {ranks} ranks are not modelled"
     )
+
+
+def _leaves_ranks_bare(heads: int, shards: int) -> bool:
+    """Whether heads that are parted evenly, rounded up, run out before the last shard."""
+    return heads > 0 and (shards - 1) * cdiv(heads, shards) >= heads
 
 
 def check_stages(model: Model, stage_of_layer: Sequence[int]) -> None:

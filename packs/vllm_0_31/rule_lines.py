@@ -10,6 +10,14 @@ from vllm_0_29.listing import DRAFTS, DTYPE, GROUPS, LENGTHS, PARALLEL, SIZES, S
 LINES: Final[Mapping[str, Line]] = {
     **topic(
         PARALLEL,
+        deepseek_v41_hash_heads=(
+            "Every rank must have a head of the n-gram table.",
+            "architectures.DeepseekV41ForCausalLM",
+        ),
+        deepseek_v41_hash_heads_modelled=(
+            "An n-gram table over several replicas is modelled for few.",
+            "architectures.DeepseekV41ForCausalLM",
+        ),
         deepseek_v41_output_groups=(
             "Every rank must have an output group of DeepSeek V4.1; ranks that split one are not modelled.",
             "architectures.DeepseekV41ForCausalLM",

@@ -8,7 +8,7 @@ import pytest
 
 import rulespack
 
-from .cases import Case, recorded
+from .cases import Case, asked_graph, recorded
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 FORMATS = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
@@ -43,7 +43,7 @@ def test_a_graph_says_what_the_release_keeps(case: Case) -> None:
     stated = case.deployment.get("mamba_ssm_cache_dtype"), case.deployment.get("mamba_cache_dtype")
     state, convolution = (None if dtype is None else FORMATS.get(dtype) for dtype in stated)
     held = rulespack.state_bytes_per_sequence(
-        rulespack.load_model(case.model),
+        asked_graph(case),
         tensor_parallel_size=case.deployment.get("tensor_parallel_size", 1),
         state_dtype=state,
         conv_dtype=convolution,

@@ -116,4 +116,10 @@ def test_deepseek_v41_leaves_no_rank_without_an_output_group() -> None:
     answer = refused("0.31.0", graph, gpu="B200", tensor_parallel_size=16)
     assert (answer.by, answer.type, answer.stage) == ("engine", "ZeroDivisionError", "construct")
     elsewhere = refused("0.31.0", graph, gpu="H200", tensor_parallel_size=16)
-    assert (elsewhere.by, elsewhere.rule) == ("pack", "deepseek-v41-output-groups")
+    assert (elsewhere.type, elsewhere.stage, elsewhere.rule) == (
+        "AssertionError",
+        "construct",
+        "deepseek-v41-hash-heads",
+    )
+    replicas = refused("0.31.0", graph, tensor_parallel_size=8, data_parallel_size=2)
+    assert (replicas.by, replicas.rule) == ("pack", "deepseek-v41-hash-heads-modelled")

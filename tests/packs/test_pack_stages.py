@@ -143,3 +143,29 @@ def test_shared_experts_of_deepseek_v4_are_rounded_up_to_whole_blocks(ranks: int
     assert engine.plan(graph, deployment).bytes_per_block == 1_002_240
     held = engine.weights(graph, deployment)
     assert (held is None) == (ranks > 2048 // 128)  # what a rank holds beyond its share is not modelled
+
+
+SPLIT = {"tensor_parallel_size": 4, "data_parallel_size": 2, "enable_expert_parallel": True}
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_qwen_4_takes_no_split_tokens(release: str) -> None:
+    engine, graph = rulespack.engine(release), rulespack.load_model("qwen3.8-flash-next")
+    with pytest.raises(Refused) as error:
+        engine.plan(graph, Deployment(**SPLIT))
+    assert (error.value.type, error.value.stage) == ("NotImplementedError", "construct")
+    for missing in SPLIT:
+        kept = {name: value for name, value in SPLIT.items() if name != missing}
+        assert engine.plan(graph, Deployment(**kept)).groups
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize(
+    ("model", "said"), [("deepseek-v3.2", False), ("kimi-linear-48b-a3b-instruct", False), ("deepseek-v3", True)]
+)
+def test_weights_are_not_said_where_dense_layers_are_whole_beside_split_tokens(
+    release: str, model: str, said: bool
+) -> None:
+    engine, graph = rulespack.engine(release), rulespack.load_model(model)
+    assert (engine.weights(graph, Deployment(**SPLIT)) is not None) == said
+    assert engine.weights(graph, Deployment(tensor_parallel_size=4)) is not None
