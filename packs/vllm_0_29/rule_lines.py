@@ -131,6 +131,7 @@ LINES: Final[Mapping[str, Line]] = {
     ),
     **topic(
         PARALLEL,
+        experts_divide=("All ranks of all replicas must share an expert's width evenly.", "check_deployment"),
         qwen4_whole_tokens=(
             "Qwen 4 takes no tokens split over the ranks of its experts.",
             "architectures.Qwen4ExpForConditionalGeneration",

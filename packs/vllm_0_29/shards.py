@@ -18,6 +18,8 @@ DIVIDE_SOURCE = "vllm/distributed/utils.py: divide"
 VOCABULARY_SOURCE = "vllm/model_executor/layers/vocab_parallel_embedding.py: vocab_range_from_global_vocab_size"
 BLOCK_SOURCE = "vllm/model_executor/layers/quantization/utils/fp8_utils.py: validate_fp8_block_shape"
 
+EXPERT_SOURCE = "vllm/model_executor/layers/fused_moe/config.py: FusedMoEConfig.__post_init__"
+
 #: The vocabulary is padded to a multiple of this before the ranks share it.
 VOCABULARY_PADDING: Final = 64
 
@@ -82,7 +84,8 @@ def _block(graph: ModelGraph, node: GEMM | GroupedGEMM) -> int | None:
 def check_shards(vocabulary: int, shards: tuple[Shard, ...], deployment: Deployment) -> None:
     """Refused by the engine where the ranks cannot share the vocabulary, a layer, or an fp8 block evenly."""
     ranks = deployment.tensor_parallel_size
-    if ranks == 1:
+    sharing = ranks * deployment.data_parallel_size * deployment.prefill_context_parallel_size
+    if sharing == 1:
         return
     padded = -(-vocabulary // VOCABULARY_PADDING) * VOCABULARY_PADDING
     if padded % ranks:
@@ -95,6 +98,16 @@ def check_shards(vocabulary: int, shards: tuple[Shard, ...], deployment: Deploym
         )
     for shard in shards:
         if shard.rounded or (shard.expert and deployment.enable_expert_parallel):
+            continue
+        if shard.expert and shard.size % sharing:
+            raise engine_refuses(
+                "experts-divide",
+                "AssertionError",
+                "construct",
+                f"{shard.role}: {shard.size} is not divisible by the {sharing} ranks of all replicas that share it",
+                EXPERT_SOURCE,
+            )
+        if ranks == 1:
             continue
         if shard.size % ranks:
             raise engine_refuses(

@@ -169,3 +169,14 @@ def test_weights_are_not_said_where_dense_layers_are_whole_beside_split_tokens(
     engine, graph = rulespack.engine(release), rulespack.load_model(model)
     assert (engine.weights(graph, Deployment(**SPLIT)) is not None) == said
     assert engine.weights(graph, Deployment(tensor_parallel_size=4)) is not None
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize(("model", "replicas"), [("qwen3-30b-a3b", 7), ("mixtral-8x7b-v0.1", 3), ("gpt-oss-20b", 7)])
+def test_the_ranks_of_all_replicas_share_an_experts_width(release: str, model: str, replicas: int) -> None:
+    engine, graph = rulespack.engine(release), rulespack.load_model(model)
+    with pytest.raises(Refused) as error:
+        engine.plan(graph, Deployment(data_parallel_size=replicas))
+    assert (error.value.type, error.value.stage) == ("AssertionError", "construct")
+    assert engine.plan(graph, Deployment(data_parallel_size=replicas, enable_expert_parallel=True)).groups
+    assert engine.plan(graph, Deployment(data_parallel_size=2)).groups
