@@ -76,6 +76,9 @@ def weight_layout(rules: Rules, model: Model, graph: ModelGraph, deployment: Dep
         return None
     if rounds_up(model.shards, deployment.tensor_parallel_size):
         return None
+    # Replicas of one node share a table of n-grams; how many there are on a node is not in a deployment.
+    if model.hash_heads and deployment.data_parallel_size > 1:
+        return None
     least, inner, outer = 0, 1, 1
     if model.experts:
         padding = _padding(rules, model, graph, deployment)

@@ -21,17 +21,20 @@ TOLERANCE = 0.005
 EVEN_RANKS = {"deepseek-v4-flash": 16, "deepseek-v4-pro": 8}
 #: Models whose dense layers every rank holds whole where experts' tokens are split.
 WHOLE_WHEN_SPLIT = ("deepseek-v3.2", "glm-5", "kimi-k3", "kimi-linear")
+#: Models with a table of n-grams, which the replicas of a node share.
+SHARED_TABLE = "deepseek-v4.1"
 
 
 def said(case: Case) -> bool:
     """Whether a pack says what is held: not in 32 bits, quantized while it is loaded, with a prefill shared, or where
-    ranks hold more than their share of some layers."""
+    ranks hold more than their share of some layers or replicas share a table."""
     asked = case.deployment
     shared = asked.get("prefill_context_parallel_size", 1) > 1
     ranks = asked.get("tensor_parallel_size", 1)
     rounded = any(case.model.startswith(name) and ranks > even for name, even in EVEN_RANKS.items())
     split = asked.get("enable_expert_parallel") and ranks > 1 and asked.get("data_parallel_size", 1) > 1
-    if rounded or (split and case.model.startswith(WHOLE_WHEN_SPLIT)):
+    replicated = case.model.startswith(SHARED_TABLE) and asked.get("data_parallel_size", 1) > 1
+    if rounded or replicated or (split and case.model.startswith(WHOLE_WHEN_SPLIT)):
         return False
     return asked.get("dtype") not in ("float32", "float") and "quantization" not in asked and not shared
 
